@@ -1,0 +1,1 @@
+"""The checks: one module each, found by their file names."""

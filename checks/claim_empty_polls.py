@@ -1,0 +1,173 @@
+"""Most claims find nothing.
+
+A worker that asks again at once when the queue is empty makes the server parse, plan, lock and answer for nothing. One poll is
+cheap; thousands a second are a core, and they are multiplied by workers and queues. If jobs are ready and the claims still find nothing,
+it is another illness: the jobs are locked, or the claim's other conditions shut them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import claiming
+from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.words import count, duration, percent, rate, shortened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When asking in vain costs something."""
+
+    empty_rate: Annotated[
+        float, "claims per second that find nothing: a hundred workers that ask once a second, as healthy ones do, make 100"
+    ] = 200.0
+    per_won: Annotated[float, "claims that find nothing for each job taken: below it the polls keep pace with the work"] = 3.0
+    core: Annotated[float, "ratio of one core spent in claims that find nothing, which hurts whatever their rate"] = 0.1
+    critical_core: Annotated[float, "ratio of one core: the polls fill it"] = 1.0
+    critical_rate: Annotated[
+        float, "claims per second that find nothing: 18,500 a second from 8 workers were measured to fill two cores, clients included"
+    ] = 10_000.0
+    starved_calls: Annotated[int, "claims in the window that found nothing while jobs were ready: fewer may be chance"] = 5
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Report starving claims first, then claims that ask too often."""
+    statements = _asking(queue)
+    calls, rows = sum(one.calls for one in statements), sum(one.rows for one in statements)
+    if not calls:
+        return
+    if _starved(queue, calls, rows, limits):
+        yield _starving(queue, statements, calls)
+        return
+    # A batch claim returns several rows: at least so many calls found nothing.
+    empty = max(calls - rows, 0)
+    per_second = queue.churn.per_second(empty)
+    core = sum(one.total_ms for one in statements) / 1000 / queue.churn.seconds * empty / calls if queue.churn.seconds > 0 else 0.0
+    if empty < limits.per_won * rows or (per_second < limits.empty_rate and core < limits.core):
+        return
+    severity: Severity = "critical" if core >= limits.critical_core or per_second >= limits.critical_rate else "warning"
+    spent = f", {percent(core)} of a core" if core >= 0.01 else ""
+    yield Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        title=f"{percent(empty / calls)} of the claims of {queue.name} find nothing: {rate(per_second)}{spent}",
+        why=(
+            "Workers ask again without a pause although the queue is empty. Each answer is quick, so no slow query shows; it is their number that "
+            "costs, on the server and on the network."
+        ),
+        evidence=(
+            Evidence(what="claims that find nothing, at least", value=round(per_second, 1), unit="per second", source="pg_stat_statements"),
+            Evidence(what="jobs taken", value=round(queue.churn.per_second(rows), 1), unit="per second", source="pg_stat_statements"),
+            Evidence(what="time in those claims", value=round(core, 3), unit="ratio", source="pg_stat_statements, of one core"),
+            Evidence(what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source),
+            *_ready_evidence(queue),
+        ),
+        remedies=(_back_off(queue, per_second),),
+        relations=(queue.oid,),
+    )
+
+
+def _asking(queue: Queue) -> tuple[SeenStatement, ...]:
+    """Return the statements that ask for a job: claims that look for one, and unlocked looks before an update by key."""
+    found = {one.seen.key: one.seen for one in queue.claims if not one.claim.by_key and one.seen.calls > 0}
+    if not found:
+        found = {one.seen.key: one.seen for one in claiming.polls(queue) if one.seen.calls > 0}
+    return tuple(found.values())
+
+
+def _starved(queue: Queue, calls: int, rows: int, limits: Limits) -> bool:
+    probe = queue.probe
+    if probe is None or not probe.ready_rows or rows or calls < limits.starved_calls:
+        return False
+    age = probe.oldest_ready_age_s
+    return age is None or age >= queue.churn.seconds
+
+
+def _starving(queue: Queue, statements: tuple[SeenStatement, ...], calls: int) -> Finding:
+    probe, plan = queue.probe, queue.plan
+    ready = probe.ready_rows if probe is not None and probe.ready_rows is not None else 0
+    more = "" if probe is None or probe.ready_exact else "more than "
+    locked = plan is not None and plan.facts.measured and (plan.facts.rows or 0) >= 1
+    shut_out = plan is not None and plan.facts.measured and not locked
+    if locked:
+        cause = "other transactions hold the locks of all of them"
+        why = (
+            "Without its locking clause the claim finds a job, with it none: SKIP LOCKED passes over every ready row, because another transaction "
+            "has locked it, as a claim without LIMIT does."
+        )
+    elif shut_out:
+        cause = "the claim's other conditions shut them out"
+        why = (
+            "The claim finds no row even without its locking clause. Jobs that were left running may use up a limit on how many run at once, or the "
+            "queue or kind it asks for is paused or has no jobs."
+        )
+    else:
+        cause = "they are locked, or the claim's other conditions shut them out"
+        why = "The claims are executed and return no row. The plan could not be measured, so it is open which of the two it is."
+    return Finding(
+        check=CHECK.id,
+        severity="critical",
+        queue=queue.name,
+        title=f"Claims of {queue.name} find nothing although {more}{count(ready)} jobs are ready: {cause}",
+        why=why,
+        evidence=(
+            Evidence(what="claims that found nothing", value=calls, unit="calls", source="pg_stat_statements, in the window"),
+            *_ready_evidence(queue),
+            Evidence(what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source),
+            *(claiming.plan_evidence(plan) if plan is not None else ()),
+        ),
+        remedies=(),
+        subject="starved",
+        relations=(queue.oid,),
+    )
+
+
+def _ready_evidence(queue: Queue) -> tuple[Evidence, ...]:
+    probe = queue.probe
+    if probe is None or probe.ready_rows is None:
+        return ()
+    found = [Evidence(what="ready jobs", value=probe.ready_rows, unit="rows", source=f"bounded look: {queue.identity.ready_predicate}")]
+    if probe.oldest_ready_age_s is not None:
+        found.append(Evidence(what="oldest of them", value=round(probe.oldest_ready_age_s, 1), unit="seconds", source="bounded look"))
+    return tuple(found)
+
+
+def _back_off(queue: Queue, per_second: float) -> Remedy:
+    channel = "pgqdoctor_jobs"
+    return Remedy(
+        title="Wait before asking an empty queue again, or be woken: LISTEN, and poll only now and then",
+        kind="application",
+        sql=(f"LISTEN {channel};", f"NOTIFY {channel};"),
+        undo=(f"UNLISTEN {channel};",),
+        lock="",
+        blocks="nothing",
+        restart=False,
+        risk=(
+            "NOTIFY takes one lock of the whole server at commit: send it once per batch of jobs, not for each of many thousand a second; LISTEN "
+            "needs a session of its own and does not work through a pooler in transaction mode"
+        ),
+        expect=(
+            f"one waiting poll each {duration(5.0)} for each worker in the place of {rate(per_second)}: double the pause after every empty answer, "
+            "add a random part, and begin anew after a job. The listener polls once when it is woken; NOTIFY is sent in the transaction that enqueues."
+        ),
+    )
+
+
+CHECK = Check(
+    title="Claims find nothing",
+    needs=(STATEMENTS,),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=("https://www.postgresql.org/docs/current/sql-notify.html",),
+    look_alikes=(
+        "workers that ask an empty queue about once a second",
+        "a busy queue whose workers sometimes come too late",
+        "guarded updates that lose a race: they knew their job",
+    ),
+)

@@ -1,0 +1,135 @@
+"""The claim walks over index entries of rows that are gone.
+
+A job that was claimed or finished leaves an entry at the head of the ready index, exactly where the next claim begins. Until vacuum removes
+them, each claim steps over all of them to find its job: the plan looks perfect, one row from the right index, and yet
+it reads thousands of buffers. What keeps the dead rows is the cause: a held xmin horizon, or vacuum that comes too seldom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import claiming, horizon, remedy
+from pgqdoctor.check import PLAN, Check
+from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.observation import Observation
+from pgqdoctor.planfacts import DeadWalk, dead_walk
+from pgqdoctor.queue import Queue, ReadPlan
+from pgqdoctor.words import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When dead index entries are what a claim costs."""
+
+    buffers: Annotated[
+        int,
+        "buffers of the claim that led to no visible row: 5,000 dead entries were measured to cost 115 of them in heap order and 5,014 "
+        "scattered, so this is some 2,000 of the one or 40 of the other; up to three may be look-ups of system catalogs",
+    ] = 40
+    entries: Annotated[int, "dead entries, where the plan counts them: fewer fit on a handful of index pages"] = 1_000
+    share: Annotated[float, "ratio of the scan's buffers that they make up: below half, something else is what the claim costs"] = 0.5
+    critical_buffers: Annotated[float, "buffers that led to no visible row: hundreds of times what a claim needs"] = 1_000.0
+    held_s: Annotated[float, "seconds a transaction must be open to make a vacuum useless: younger ones end before it matters"] = 3.0
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Report what the claim's index scan read beyond the rows it could see."""
+    plan = queue.plan
+    if plan is None:
+        return
+    stopped = claiming.timed_out(queue)
+    if stopped is not None and claiming.state_by_index(queue, stopped.facts):
+        yield _unfinished(seen, queue, stopped, limits)
+        return
+    walk = dead_walk(plan.facts)
+    if walk is None or not _hurts(walk, limits):
+        return
+    severity: Severity = "critical" if walk.unexplained_buffers >= limits.critical_buffers else "warning"
+    entries = f"{count(walk.dead_entries)} dead index entries" if walk.counted else f"dead index entries in {count(walk.unexplained_buffers)} buffers"
+    evidence = [
+        *claiming.plan_evidence(plan),
+        Evidence(what="needed for the rows it saw", value=walk.expected_buffers, unit="buffers", source="computed from the plan"),
+        Evidence(
+            what="dead entries" if walk.counted else "dead entries, at least",
+            value=walk.dead_entries,
+            unit="rows",
+            source="EXPLAIN (ANALYZE, BUFFERS)",
+        ),
+        Evidence(what="dead rows", value=queue.churn.dead_last, unit="rows", source="pg_stat_user_tables"),
+        *claiming.rate_evidence(queue),
+    ]
+    yield Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        title=f"Each claim of {queue.name} walks over {entries} before it finds its job: {count(walk.buffers)} buffers instead of {walk.expected_buffers}",
+        why=(
+            "The claim begins at the head of its index, where the entries of jobs taken before it lie. They lead to rows that are gone, but only "
+            "vacuum may remove them, and until it does every claim reads them again."
+        ),
+        evidence=tuple(evidence),
+        remedies=tuple(_remedies(seen, queue, walk.expected_buffers, limits)),
+        relations=(queue.oid,),
+    )
+
+
+def _hurts(walk: DeadWalk, limits: Limits) -> bool:
+    if walk.counted and walk.dead_entries >= limits.entries:
+        return True
+    return walk.unexplained_buffers >= limits.buffers and walk.unexplained_buffers >= limits.share * walk.buffers
+
+
+def _unfinished(seen: Observation, queue: Queue, plan: ReadPlan, limits: Limits) -> Finding:
+    return Finding(
+        check=CHECK.id,
+        severity="critical",
+        queue=queue.name,
+        title=f"The claim of {queue.name} did not find its job within 1 s, although its index {plan.facts.index} leads to the ready jobs",
+        why=(
+            "The plan is the right one and its expected cost is small, so the time went into what the planner does not count: entries of rows "
+            "that are gone, which every claim steps over until vacuum removes them."
+        ),
+        evidence=(
+            Evidence(what="expected cost", value=round(plan.facts.cost or 0.0), unit="", source="EXPLAIN"),
+            Evidence(what="dead rows", value=queue.churn.dead_last, unit="rows", source="pg_stat_user_tables"),
+            *claiming.plan_evidence(plan),
+            *claiming.rate_evidence(queue),
+        ),
+        remedies=tuple(_remedies(seen, queue, claiming.SERVED_BUFFERS, limits)),
+        relations=(queue.oid,),
+    )
+
+
+def _remedies(seen: Observation, queue: Queue, expected: int, limits: Limits) -> Iterator[Remedy]:
+    """A vacuum helps unless something still holds the horizon: then ending that is the remedy, and another finding's."""
+    for holder in horizon.of(seen).holders:
+        if holder.seconds is None or holder.seconds >= limits.held_s:
+            return
+    yield remedy.statement(
+        sql=(remedy.LOCK_TIMEOUT, f"VACUUM (VERBOSE, INDEX_CLEANUP ON) {queue.name};"),
+        title="Vacuum the table now: nothing holds the xmin horizon",
+        expect=f"the dead entries are gone and a claim reads about {expected} buffers; autovacuum has to come often enough for it to stay so",
+        risk="reads the table and its indexes once; cannot run in a transaction block",
+        lock="SHARE UPDATE EXCLUSIVE",
+    )
+
+
+CHECK = Check(
+    title="The claim walks over dead index entries",
+    needs=(PLAN,),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=(
+        "https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY",
+        "https://www.postgresql.org/docs/current/btree.html#BTREE-DELETION",
+    ),
+    look_alikes=(
+        "rows that the claim skips because other workers hold them",
+        "rows that a filter removes: they are alive",
+        "a few buffers more than expected, spent in system catalogs",
+        "a batch claim, which reads a page for each job it takes",
+    ),
+)

@@ -1,0 +1,255 @@
+"""Updates could be heap-only, but their pages are full.
+
+A heap-only tuple (HOT) update needs room for the new version on the page of the old one. Pages that were filled to the last
+byte send it to another page instead, which costs a new entry in every index. A fillfactor below 100 leaves room on each page;
+pages written before it was set keep as they are until their rows are updated away or the table is rewritten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import indexfacts, remedy, vacuuming
+from pgqdoctor.check import COUNTERS, STATEMENTS, Check
+from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue
+from pgqdoctor.rows import TableRow
+from pgqdoctor.words import count, percent, rate, shortened
+
+PAGE_BYTES = 8192
+PAGE_HEADER_BYTES = 24
+ROW_OVERHEAD_BYTES = 28
+"""Heap tuple header of 23 bytes, aligned to 24, and its line pointer of 4 (heap layout in bufpage.h, htup_details.h)."""
+ALIGNMENT_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """From which rate on full pages are worth a word."""
+
+    updates: Annotated[int, "updates in the window without an index in their way: fewer show no pattern"] = (
+        100
+    )
+    per_s: Annotated[float, "updates per second that found no room: fewer are not worth a change"] = 20.0
+    share: Annotated[
+        float,
+        "share of the updates without an index in their way that found no room: below it pages are doing well",
+    ] = 0.3
+    entries_per_s: Annotated[
+        float,
+        "index entries written per second for want of room, from which it is a warning: over 6,000 a minute",
+    ] = 100.0
+    least_fillfactor: Annotated[int, "percent: below it the table would more than double"] = 50
+    most_fillfactor: Annotated[
+        int, "percent: above it a page of common rows keeps room for less than one version"
+    ] = 90
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Count the updates that no index blocks and that were not heap-only all the same."""
+    churn = queue.churn
+    updates = indexfacts.seen_updates(seen, queue)
+    free = sum(one.rows for one in updates if one.hot_possible)
+    if free < limits.updates or vacuuming.held_horizon(seen) is not None:
+        # While the horizon is held, pages are full because they cannot be pruned: no fillfactor lasts.
+        return
+    roomless = max(0, min(free, churn.updated) - churn.hot_updated)
+    if churn.newpage_updated is not None:
+        roomless = min(roomless, churn.newpage_updated)
+    per_s = churn.per_second(roomless)
+    if per_s < limits.per_s or roomless < limits.share * free:
+        return
+    indexes = sum(1 for one in queue.indexes if not one.has_predicate)
+    severity: Severity = "warning" if per_s * indexes >= limits.entries_per_s else "notice"
+    room = page_room(seen, queue, limits)
+    tables = tuple(leaf for leaf in queue.leaves if room is not None and _fillfactor(leaf) > room.fillfactor)
+    yield Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        title=(
+            f"{rate(per_s)} updates of {queue.name} find no room on their page ({percent(roomless / free)} of those that could be "
+            f"heap-only): {rate(per_s * indexes)} index entries are written for them"
+        ),
+        why=_why(queue, room, tables),
+        evidence=tuple(_evidence(queue, updates, free, roomless, room)),
+        remedies=tuple(_remedies(queue, room, tables)) if room is not None else (),
+        relations=tuple(sorted(queue.oids)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRoom:
+    """How a fillfactor was computed."""
+
+    row_bytes: int
+    """A row with its header and line pointer, as it takes up a page."""
+    rows_per_page: int
+    updates_per_life: float | None
+    updates_per_page: float
+    """Updates a page gets while its old versions cannot yet be pruned."""
+    lag_s: float
+    spare: int
+    """Row versions that a page shall have room for."""
+    fillfactor: int
+
+
+def page_room(seen: Observation, queue: Queue, limits: Limits) -> PageRoom | None:
+    """Compute a fillfactor from the row's width, the updates per row's life and how soon pages can be pruned.
+
+    A page must hold its rows and the versions that may not be pruned yet: those of transactions younger than the oldest one
+    running (``lag_s``, as sampled, one second at least). More than the updates of a row's life are never needed. None where
+    fewer than two rows fit on a page, or nothing tells the width.
+    """
+    row_bytes = _row_bytes(queue)
+    if row_bytes is None:
+        return None
+    per_page = (PAGE_BYTES - PAGE_HEADER_BYTES) // row_bytes
+    if per_page < 2:
+        return None
+    inserted = sum(row.inserted for row in queue.counters)
+    updated = sum(row.updated for row in queue.counters)
+    life = updated / inserted if inserted else None
+    pages = max(sum(leaf.pages for leaf in queue.leaves), 1)
+    ages = [
+        one.xact_age_s
+        for sample in seen.samples
+        for one in sample.sessions
+        if one.xact_age_s is not None and not one.vacuuming
+    ]
+    lag = max(1.0, max(ages, default=0.0))
+    meanwhile = queue.churn.per_second(queue.churn.updated) * lag / pages
+    spare = math.ceil(1 + meanwhile)
+    if life is not None:
+        spare = min(spare, math.ceil(per_page * max(life, 1 / per_page)))
+    percent_left = 100 * (per_page - spare) / per_page
+    rounded = int(percent_left // 5 * 5)
+    return PageRoom(
+        row_bytes=row_bytes,
+        rows_per_page=per_page,
+        updates_per_life=life,
+        updates_per_page=meanwhile,
+        lag_s=lag,
+        spare=spare,
+        fillfactor=min(max(rounded, limits.least_fillfactor), limits.most_fillfactor),
+    )
+
+
+def _row_bytes(queue: Queue) -> int | None:
+    """The row's width from pg_stats, else the table's pages over its rows."""
+    widths = [column.average_width for column in queue.columns]
+    if widths and all(width is not None for width in widths):
+        data = sum(
+            (width or 0) * (1 - (column.null_fraction or 0.0))
+            for width, column in zip(widths, queue.columns, strict=True)
+        )
+        return math.ceil(data / ALIGNMENT_BYTES) * ALIGNMENT_BYTES + ROW_OVERHEAD_BYTES
+    rows = sum(max(leaf.rows, 0.0) for leaf in queue.leaves)
+    pages = sum(leaf.pages for leaf in queue.leaves)
+    if rows < 1 or pages < 1:
+        return None
+    return max(ROW_OVERHEAD_BYTES, int(pages * (PAGE_BYTES - PAGE_HEADER_BYTES) / rows))
+
+
+def _fillfactor(table: TableRow) -> int:
+    return int(vacuuming.options_of(table).get("fillfactor", "100"))
+
+
+def _why(queue: Queue, room: PageRoom | None, tables: tuple[TableRow, ...]) -> str:
+    said = (
+        "No index mentions the columns these statements set, so the updates could be heap-only. The new version found no room "
+        "on the page of the old one, went to another page, and needed a new entry in every index."
+    )
+    if room is None:
+        return f"{said} Fewer than two rows fit on a page, or their width is not known: no fillfactor can be computed."
+    if not tables:
+        return (
+            f"{said} The fillfactor is at {min(_fillfactor(leaf) for leaf in queue.leaves)} already: pages written before it was set "
+            "keep full until their rows are updated away or the table is rewritten."
+        )
+    return said
+
+
+def _evidence(
+    queue: Queue, updates: tuple[indexfacts.SeenUpdate, ...], free: int, roomless: int, room: PageRoom | None
+) -> Iterator[Evidence]:
+    churn, source = queue.churn, "pg_stat_user_tables"
+    yield Evidence(
+        what="updates no index blocks", value=free, unit="rows", source="pg_stat_statements, pg_index"
+    )
+    yield Evidence(what="of them without room", value=roomless, unit="rows", source=source)
+    if churn.newpage_updated is not None:
+        yield Evidence(what="n_tup_newpage_upd", value=churn.newpage_updated, unit="rows", source=source)
+    yield Evidence(
+        what="heap-only updates", value=round(churn.hot_ratio or 0.0, 3), unit="ratio", source=source
+    )
+    yield Evidence(
+        what="fillfactor",
+        value=max(_fillfactor(leaf) for leaf in queue.leaves),
+        unit="",
+        source="pg_class.reloptions",
+    )
+    if room is not None:
+        yield Evidence(
+            what="row with header", value=room.row_bytes, unit="bytes", source="pg_stats, pg_class"
+        )
+        yield Evidence(
+            what="rows on a full page",
+            value=room.rows_per_page,
+            unit="rows",
+            source="8,168 bytes over the row",
+        )
+        if room.updates_per_life is not None:
+            yield Evidence(
+                what="updates per row's life", value=round(room.updates_per_life, 1), unit="", source=source
+            )
+    for one in [each for each in updates if each.hot_possible][:1]:
+        yield Evidence(
+            what="statement", value=shortened(one.statement.text, 200), unit="", source=one.statement.source
+        )
+
+
+def _remedies(queue: Queue, room: PageRoom, tables: tuple[TableRow, ...]) -> Iterator[Remedy]:
+    groups: dict[tuple[str, ...], list[TableRow]] = {}
+    for table in tables:
+        groups.setdefault(table.options, []).append(table)
+    for same in groups.values():
+        names = [remedy.qualified(table.schema, table.name) for table in same]
+        lives = (
+            "" if room.updates_per_life is None else f", {room.updates_per_life:.1f} updates per row's life"
+        )
+        yield remedy.set_storage(
+            names[0],
+            {"fillfactor": str(room.fillfactor)},
+            vacuuming.options_of(same[0]),
+            partitions=names,
+            title=f"Leave room on each page: fillfactor {room.fillfactor}",
+            expect=(
+                f"{count(room.rows_per_page)} rows of {count(room.row_bytes)} bytes fill a page; room for {count(room.spare)} more "
+                f"versions ({room.updates_per_page:.1f} updates of a page before it can be pruned{lives}) leaves "
+                f"{100 * (room.rows_per_page - room.spare) // room.rows_per_page}%. Pages written from now on have it; others get room "
+                "as their rows are updated away, at once only by VACUUM FULL, which blocks reads and writes."
+            ),
+            risk=f"the table takes up to {percent(100 / room.fillfactor - 1)} more pages",
+        )
+
+
+CHECK = Check(
+    title="Pages have no room for heap-only updates",
+    needs=(COUNTERS, STATEMENTS),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=(
+        "https://www.postgresql.org/docs/current/storage-hot.html",
+        "https://www.postgresql.org/docs/current/sql-createtable.html#RELOPTION-FILLFACTOR",
+    ),
+    look_alikes=(
+        "a freshly loaded table with a handful of updates",
+        "updates that an index blocks: no fillfactor helps them",
+        "pages that cannot be pruned because the horizon is held",
+    ),
+)

@@ -1,0 +1,449 @@
+"""The bounded one-time looks at one queue: sizes, ready jobs, claimed jobs and the claim's plan.
+
+Nothing here may cost more than a claim does. Each look is a LIMIT over the queue; before it runs, plain
+EXPLAIN tells what it would cost, and what would cost more than the limit is skipped and said so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from pgqdoctor.check import CLAIMED
+from pgqdoctor.connect import Link, Session, one_line, quote
+from pgqdoctor.discover import SeenText
+from pgqdoctor.observation import (
+    Catalog,
+    Lack,
+    PlanProbe,
+    QueueIdentity,
+    QueueProbe,
+    StateCount,
+    StuckProbe,
+)
+from pgqdoctor.planning import Explainable, make_explainable
+from pgqdoctor.rows import ColumnRow
+from pgqdoctor.sqlread import read_sql
+
+MOST_ROWS: Final = 10_000
+"""Rows a look reads at most: enough to tell a backlog from none."""
+MOST_COST: Final = 4_000.0
+"""Planner cost up to which a look is taken: about 4,000 sequential pages, 32 MB, which a server reads from
+its cache in some ten milliseconds.
+"""
+LOOK_TIMEOUT_MS: Final = 400
+EXPLAIN_TIMEOUT_MS: Final = 1_000
+"""A claim that does not find its job within a second is a diagnosis of its own."""
+MOST_PLANS: Final = 3
+EXAMPLES: Final = 5
+
+
+class Budget:
+    """Seconds left for all looks together; the report is due soon after the window."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    @property
+    def spent(self) -> bool:
+        """True once the time is used up."""
+        return time.monotonic() >= self._until
+
+    def milliseconds(self, most: int) -> int:
+        """Return a statement timeout within what is left (at least 50 ms)."""
+        return max(50, min(most, int((self._until - time.monotonic()) * 1000)))
+
+
+def probe_queue(
+    session: Session,
+    link: Link,
+    catalog: Catalog,
+    identity: QueueIdentity,
+    texts: tuple[SeenText, ...],
+    *,
+    explain: str,
+    locked: frozenset[int],
+    budget: Budget,
+) -> QueueProbe:
+    """Take the bounded looks at one queue."""
+    look = _Look(session, link, catalog, identity, budget)
+    leaves = {leaf.oid for leaf in catalog.partitions_of(identity.oid)}
+    behind_lock = bool((leaves | {identity.oid}) & locked)
+    if behind_lock:
+        for what in ("plan", "rows", "sizes"):
+            look.lack(what, f"{identity.name} is behind an exclusive lock")
+        return look.result()
+    row = catalog.table(identity.oid)
+    look.sizes(tuple(sorted(leaves | {identity.oid})))
+    if row is not None and not row.may_select and not link.server.superuser:
+        grant = f"GRANT SELECT ON {identity.name} TO {quote(link.server.role)}"
+        for what in ("plan", "rows"):
+            look.lack(what, f"the role may not read {identity.name}", grant)
+        return look.result()
+    if row is not None and row.row_security:
+        look.lack("rows", f"row security of {identity.name} may hide rows and call functions")
+    else:
+        look.ready()
+        look.states()
+        look.claimed()
+    look.plan(texts, explain)
+    return look.result()
+
+
+class _Look:
+    """Gathers one QueueProbe; every part survives the failure of the others."""
+
+    def __init__(
+        self, session: Session, link: Link, catalog: Catalog, identity: QueueIdentity, budget: Budget
+    ) -> None:
+        self.session = session
+        self.link = link
+        self.catalog = catalog
+        self.identity = identity
+        self.budget = budget
+        self.columns = {row.name: row for row in catalog.columns_of(identity.oid)}
+        self.table = sql.Identifier(identity.schema, identity.table)
+        self._lacks: list[Lack] = []
+        self._sizes: tuple[int | None, int | None, int | None] = (None, None, None)
+        self._index_sizes: tuple[tuple[int, int], ...] = ()
+        self._ready: tuple[int | None, bool, float | None] = (None, False, None)
+        self._states: tuple[StateCount, ...] = ()
+        self._stuck: list[StuckProbe] = []
+        self._plans: list[PlanProbe] = []
+
+    def result(self) -> QueueProbe:
+        return QueueProbe(
+            oid=self.identity.oid,
+            table_bytes=self._sizes[0],
+            index_bytes=self._sizes[1],
+            toast_bytes=self._sizes[2],
+            index_sizes=self._index_sizes,
+            ready_rows=self._ready[0],
+            ready_exact=self._ready[1],
+            oldest_ready_age_s=self._ready[2],
+            states=self._states,
+            stuck=tuple(self._stuck),
+            plans=tuple(self._plans),
+            lacks=tuple(self._lacks),
+        )
+
+    def lack(self, what: str, reason: str, grant: str | None = None) -> None:
+        self._lacks.append(Lack(what=what, reason=reason, grant=grant, queue=self.identity.name))
+
+    # -- sizes ------------------------------------------------------------------------------------
+
+    def sizes(self, oids: tuple[int, ...]) -> None:
+        """Read the sizes: one stat() per file, and a lock on the relation for that moment."""
+        try:
+            found = self.session.records(
+                "SELECT sum(pg_relation_size(o))::bigint AS heap, sum(pg_indexes_size(o))::bigint AS indexes, "
+                "sum(coalesce(pg_total_relation_size(nullif(c.reltoastrelid, 0)), 0))::bigint AS toast "
+                "FROM unnest(%(oids)s::oid[]) AS o JOIN pg_class c ON c.oid = o",
+                {"oids": list(oids)},
+                statement_timeout_ms=LOOK_TIMEOUT_MS,
+            )[0]
+            indexes = self.session.records(
+                "SELECT i.indexrelid::bigint AS oid, pg_relation_size(i.indexrelid)::bigint AS bytes "
+                "FROM pg_index i WHERE i.indrelid = ANY (%(oids)s::oid[])",
+                {"oids": list(oids)},
+                statement_timeout_ms=LOOK_TIMEOUT_MS,
+            )
+        except psycopg.Error as error:
+            self._failed("sizes", error)
+            return
+        self._sizes = (found["heap"], found["indexes"], found["toast"])
+        self._index_sizes = tuple((one["oid"], one["bytes"]) for one in indexes)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """Count the jobs that may be claimed now, up to a limit, and find the oldest of them."""
+        if self.identity.ready_predicate is None:
+            self.lack("ready", "the condition for a ready job could not be told")
+            return
+        since = self._ready_since()
+        age = (
+            sql.SQL("max(extract(epoch FROM clock_timestamp() - {}))::float8").format(since)
+            if since
+            else sql.SQL("NULL")
+        )
+        query = sql.SQL(
+            "SELECT count(*) AS rows, {age} AS age FROM (SELECT * FROM {table} WHERE {ready} LIMIT {most}) q"
+        ).format(
+            age=age,
+            table=self.table,
+            ready=sql.SQL(self.identity.ready_predicate),
+            most=sql.Literal(MOST_ROWS + 1),
+        )
+        found = self._bounded("ready", query)
+        if found:
+            rows = int(found[0]["rows"])
+            self._ready = (min(rows, MOST_ROWS), rows <= MOST_ROWS, found[0]["age"])
+
+    def _ready_since(self) -> sql.Composable | None:
+        """The time from which a ready job waits: when it became due, else when it was made."""
+        times = [
+            name
+            for name in (self.identity.roles.run_at, self.identity.roles.created_at)
+            if name is not None and name in self.columns and _is_time(self.columns[name])
+        ]
+        if not times:
+            return None
+        # A sentinel such as year 9999 or -infinity is no age: only times of the past count.
+        parts = [
+            sql.SQL("CASE WHEN {c} <= now() AND isfinite({c}) THEN {c} END").format(c=sql.Identifier(name))
+            for name in times
+        ]
+        return sql.SQL("greatest({})").format(sql.SQL(", ").join(parts)) if len(parts) > 1 else parts[0]
+
+    def states(self) -> None:
+        """Count rows by state where the whole table is small; else the planner's statistics tell it."""
+        state = self.identity.roles.state
+        row = self.catalog.table(self.identity.oid)
+        if state is None or row is None or self.columns[state].type_category == "D":
+            return
+        query = sql.SQL(
+            "SELECT s::text AS value, count(*) AS rows FROM (SELECT {state} AS s FROM {table} LIMIT {most}) q "
+            "GROUP BY 1 ORDER BY 2 DESC LIMIT 20"
+        ).format(state=sql.Identifier(state), table=self.table, most=sql.Literal(MOST_ROWS + 1))
+        rows = sum(max(leaf.rows, 0.0) for leaf in self.catalog.partitions_of(self.identity.oid))
+        if rows <= MOST_ROWS:
+            found = self._bounded("states", query)
+            counted = sum(int(one["rows"]) for one in found or ())
+            if found and counted <= MOST_ROWS:
+                self._states = tuple(
+                    StateCount(
+                        value=one["value"] if one["value"] is not None else "NULL",
+                        rows=int(one["rows"]),
+                        exact=True,
+                    )
+                    for one in found
+                )
+                return
+        column = self.columns[state]
+        self._states = tuple(
+            StateCount(value=value, rows=round(fraction * rows), exact=False)
+            for value, fraction in zip(column.common_values, column.common_fractions, strict=False)
+        )
+
+    def claimed(self) -> None:
+        """Look at claimed jobs by their sign of life: heartbeat, else lease, else the time of the claim."""
+        roles = self.identity.roles
+        condition = self._claimed_condition()
+        if condition is None:
+            self.lack(CLAIMED, "no column tells which jobs are claimed")
+            return
+        signs = tuple(
+            (measure, column)
+            for measure, column in (
+                ("heartbeat", roles.heartbeat),
+                ("lease", roles.lease),
+                ("claimed", roles.claimed_at),
+            )
+            if column is not None and column in self.columns and _is_time(self.columns[column])
+        )
+        if not signs:
+            self.lack(CLAIMED, "no column tells since when a job is claimed")
+        for measure, column in signs:
+            key = sql.SQL(" || ',' || ").join(
+                sql.SQL("{}::text").format(sql.Identifier(one)) for one in roles.key
+            )
+            query = sql.SQL(
+                "SELECT {key} AS key, extract(epoch FROM clock_timestamp() - {column})::float8 AS age "
+                "FROM (SELECT * FROM {table} WHERE {condition} AND {column} IS NOT NULL AND isfinite({column}) LIMIT {most}) q "
+                "ORDER BY 2 DESC"
+            ).format(
+                key=key if roles.key else sql.SQL("''"),
+                column=sql.Identifier(column),
+                table=self.table,
+                condition=condition,
+                most=sql.Literal(MOST_ROWS),
+            )
+            found = self._bounded(CLAIMED, query)
+            if found is None:
+                return
+            ages = [float(one["age"]) for one in found]
+            self._stuck.append(
+                StuckProbe(
+                    measure=measure,
+                    column=column,
+                    rows=len(ages),
+                    ages_s=tuple(_thinned(ages)),
+                    limit=MOST_ROWS,
+                    examples=tuple(one["key"] for one in found[:EXAMPLES]),
+                )
+            )
+
+    def _claimed_condition(self) -> sql.Composable | None:
+        roles, identity = self.identity.roles, self.identity
+        parts: list[sql.Composable] = []
+        if roles.state is not None and identity.running_values and not _is_time(self.columns[roles.state]):
+            parts.append(
+                sql.SQL("{} IN ({})").format(
+                    sql.Identifier(roles.state),
+                    sql.SQL(", ").join(sql.Literal(one) for one in identity.running_values),
+                )
+            )
+        elif roles.state is None or _is_time(self.columns[roles.state]):
+            held = roles.claimed_at or roles.lease
+            if held is None or held not in self.columns:
+                return None
+            parts.append(sql.SQL("{} IS NOT NULL").format(sql.Identifier(held)))
+            if (
+                roles.finished_at is not None
+                and roles.finished_at in self.columns
+                and roles.finished_at != held
+            ):
+                parts.append(sql.SQL("{} IS NULL").format(sql.Identifier(roles.finished_at)))
+            elif roles.state is not None and roles.state != held:
+                parts.append(sql.SQL("{} IS NULL").format(sql.Identifier(roles.state)))
+        return sql.SQL(" AND ").join(parts) if parts else None
+
+    def _bounded(self, what: str, query: sql.Composed) -> list[dict[str, Any]] | None:
+        """Run a look that plain EXPLAIN finds cheap enough."""
+        if self.budget.spent:
+            self.lack(what, "the time for bounded looks was used up")
+            return None
+        try:
+            with self.session.transaction(
+                statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+                search_path=(self.identity.schema, *self.link.search_path),
+                local={"max_parallel_workers_per_gather": "0", "jit": "off"},
+            ) as cursor:
+                cursor.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query)
+                cost = float(_document(cursor.fetchone())[0]["Plan"]["Total Cost"])
+                if cost > MOST_COST:
+                    self.lack(
+                        what,
+                        f"looking at {what} jobs of {self.identity.name} would cost {cost:,.0f} planner units, the limit is {MOST_COST:,.0f}: "
+                        "no index serves it",
+                    )
+                    return None
+                cursor.execute(query)
+                return cursor.fetchall()
+        except psycopg.Error as error:
+            self._failed(what, error)
+            return None
+
+    # -- plan --------------------------------------------------------------------------------------
+
+    def plan(self, texts: tuple[SeenText, ...], explain: str) -> None:
+        """Explain the busiest claims."""
+        if explain == "off":
+            self.lack("plan", "EXPLAIN is off (--explain off)")
+            return
+        tried: list[str] = []
+        for text in self._claim_texts(texts):
+            for statement in read_sql(text).statements:
+                for claim in statement.claims:
+                    if claim.table.name != self.identity.table and not self._is_leaf(claim.table.name):
+                        continue
+                    ready = make_explainable(statement, claim, self.identity, self.catalog)
+                    if ready.select is None:
+                        tried.append(ready.reason)
+                        continue
+                    if any(one.sql == ready.select for one in self._plans):
+                        continue
+                    if self.budget.spent:
+                        self.lack("plan", "the time for bounded looks was used up")
+                        return
+                    self._plans.append(self._explain(ready, explain))
+            if len(self._plans) >= MOST_PLANS:
+                break
+        if not any(one.document for one in self._plans):
+            errors = [one.error for one in self._plans if one.error] + tried
+            self.lack("plan", errors[0] if errors else "no claim statement was seen that could be explained")
+
+    def _is_leaf(self, name: str) -> bool:
+        return any(leaf.name == name for leaf in self.catalog.partitions_of(self.identity.oid))
+
+    def _claim_texts(self, texts: tuple[SeenText, ...]) -> list[str]:
+        by_key = {one.key: one.text for one in texts}
+        found = [self.identity.claim_sql] if self.identity.claim_sql else []
+        # A text with its literals shows what the claim really asks for.
+        live = [by_key[key] for key in self.identity.claim_keys if key.startswith("text:") and key in by_key]
+        rest = [
+            by_key[key] for key in self.identity.claim_keys if not key.startswith("text:") and key in by_key
+        ]
+        chosen = []
+        for text in (*found, *rest, *live):
+            if text not in chosen:
+                chosen.append(text)
+        return chosen[: MOST_PLANS * 2]
+
+    def _explain(self, ready: Explainable, explain: str) -> PlanProbe:
+        mode, text = explain, ready.select or ""
+        note: str | None = None
+        if explain == "lock" and ready.locking:
+            text = ready.locking
+        elif explain == "full" and ready.whole:
+            text = ready.whole
+        if mode != "plan" and not ready.harmless:
+            mode, note = "plan", f"not executed: {ready.reason}"
+        if mode != "plan" and ready.unknown:
+            mode, note = "plan", f"not executed: no value is known for {', '.join(ready.unknown)}"
+        timeout_ms = self.budget.milliseconds(EXPLAIN_TIMEOUT_MS)
+        planned: str | None = None
+        try:
+            with self.session.transaction(
+                statement_timeout_ms=timeout_ms,
+                search_path=(self.identity.schema, *self.link.search_path),
+                read_only=mode in ("plan", "select"),
+                local={"max_parallel_workers_per_gather": "0", "jit": "off"},
+            ) as cursor:
+                # Planning first fills the backend's catalog caches: otherwise their look-ups are charged to
+                # the scan.
+                cursor.execute(f"EXPLAIN (FORMAT JSON) {ready.select}".encode())
+                planned = json.dumps(_document(cursor.fetchone()))
+                options = "FORMAT JSON" if mode == "plan" else "ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON"
+                cursor.execute(f"EXPLAIN ({options}) {ready.select if mode == 'plan' else text}".encode())
+                document = json.dumps(_document(cursor.fetchone()))
+        except psycopg.errors.QueryCanceled:
+            return PlanProbe(
+                mode=mode,
+                sql=text,
+                parameters=ready.parameters,
+                document=planned,
+                error=f"the claim did not find its job within {timeout_ms} ms",
+                # A timeout cut short because the doctor's own time was used up says nothing about the claim.
+                timed_out=timeout_ms >= EXPLAIN_TIMEOUT_MS,
+            )
+        except psycopg.Error as error:
+            return PlanProbe(mode=mode, sql=text, parameters=ready.parameters, error=one_line(error))
+        return PlanProbe(mode=mode, sql=text, parameters=ready.parameters, document=document, error=note)
+
+    def _failed(self, what: str, error: psycopg.Error) -> None:
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            self.lack(what, f"{self.identity.name} is locked")
+        elif isinstance(error, psycopg.errors.QueryCanceled):
+            self.lack(what, f"looking at {what} took longer than the doctor allows itself")
+        elif isinstance(error, psycopg.errors.UndefinedTable):
+            self.lack(what, f"{self.identity.name} was dropped during the observation")
+        elif isinstance(error, psycopg.errors.InsufficientPrivilege):
+            grant = f"GRANT SELECT ON {self.identity.name} TO {quote(self.link.server.role)}"
+            self.lack(what, one_line(error), grant)
+        else:
+            self.lack(what, one_line(error))
+
+
+def _document(row: dict[str, Any] | None) -> Any:
+    if row is None:
+        raise psycopg.DataError("EXPLAIN returned nothing")
+    value = next(iter(row.values()))
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _is_time(column: ColumnRow) -> bool:
+    return column.type_category == "D" and column.type_name.startswith(("timestamp", "date"))
+
+
+def _thinned(ages: list[float], most: int = 200) -> list[float]:
+    """Keep a long sorted list short: every rank of the extremes, evenly spaced ranks between."""
+    if len(ages) <= most:
+        return ages
+    step = (len(ages) - 1) / (most - 1)
+    return [ages[round(place * step)] for place in range(most)]

@@ -1,0 +1,1 @@
+"""The lab: a scratch PostgreSQL server, scenarios of sick and healthy queues, and their load."""

@@ -1,0 +1,189 @@
+"""What the formats for people say alike: the verdict, what was looked at and what not, what a remedy takes.
+
+The texts are not yet escaped: each format does that its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pgqdoctor.finding import SEVERITIES, Remedy
+from pgqdoctor.render.quantities import counted, duration, number, percent
+from pgqdoctor.report import QueueFacts, Report, ReportedFinding
+
+MOST_FINDINGS: Final = 20
+MOST_EVIDENCE: Final = 12
+MOST_QUEUES: Final = 20
+MOST_REASONS: Final = 12
+MOST_NAMES: Final = 8
+"""Lengths of lists that a person still reads; JSON has them whole."""
+
+QUEUE_HEADERS: Final = ("queue", "ready", "oldest", "claims/s", "buffers/claim", "HOT", "dead rows")
+EVIDENCE_HEADERS: Final = ("what", "value", "read from")
+KINDS: Final = {
+    "sql": "SQL",
+    "setting": "server setting",
+    "application": "change of the application",
+    "upgrade": "upgrade",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSeen:
+    """Checks that could not look for one and the same reason."""
+
+    reason: str
+    grant: str | None
+    checks: tuple[str, ...]
+    queues: tuple[str, ...]
+
+
+def verdict_word(report: Report) -> str:
+    """Return the verdict in capitals; without findings it is healthy only where something was looked at."""
+    if report.verdict != "healthy":
+        return report.verdict.upper()
+    if report.crashed:
+        return "INCOMPLETE"
+    if not report.queues:
+        return "NO QUEUE FOUND"
+    return "HEALTHY AS FAR AS SEEN" if report.skipped else "HEALTHY"
+
+
+def verdict_found(report: Report) -> str:
+    """Return what was found in a few words: "1 critical, 2 warnings"."""
+    counts = [
+        (severity, sum(1 for one in report.findings if one.severity == severity)) for severity in SEVERITIES
+    ]
+    found = ", ".join(
+        f"{count:,} critical" if severity == "critical" else counted(count, severity)
+        for severity, count in counts
+        if count
+    )
+    if found:
+        return found if report.queues else f"{found}, no queue found"
+    if report.crashed:
+        return "no finding" if report.queues else "no finding, no queue found"
+    return (
+        f"nothing wrong with {counted(len(report.queues), 'queue')}"
+        if report.queues
+        else "nothing to diagnose"
+    )
+
+
+def looked_at(report: Report) -> str:
+    """Return where and how long was looked: "in database app, PostgreSQL 17.10, over 10 s"."""
+    server = report.server
+    version = server.version.partition(" ")[0]
+    standby = " (standby)" if server.in_recovery else ""
+    return f"in database {server.database}, PostgreSQL {version}{standby}, over {seconds_watched(report)}"
+
+
+def seconds_watched(report: Report) -> str:
+    """Return the length of the window; a tenth of a second more than was asked for is not worth a word."""
+    seconds = report.window.seconds
+    return f"{seconds:.2g} s" if seconds < 59.5 else duration(round(seconds))
+
+
+def observed(report: Report) -> str:
+    """Return when, as whom and by what was looked."""
+    pooler = ", through a connection pooler" if report.server.pooler else ""
+    return (
+        f"Seen {report.generated_at} as role {report.server.role}{pooler}, "
+        f"{counted(report.window.samples, 'sample')}, {report.tool.name} {report.tool.version}."
+    )
+
+
+def gaps(report: Report) -> str:
+    """Return that something could not be looked at, "" where all was."""
+    unseen = []
+    if report.crashed:
+        unseen.append(f"{counted(len({one.check for one in report.crashed}), 'check')} crashed")
+    if report.skipped:
+        unseen.append(f"{counted(len({one.check for one in report.skipped}), 'check')} could not look")
+    return f"Not the whole picture: {' and '.join(unseen)}; see below." if unseen else ""
+
+
+def depths(findings: Sequence[ReportedFinding]) -> dict[str, int]:
+    """Return how many causes stand above each finding, by key; a cause outside the list counts for nothing.
+
+    A cause stands before its effects, so one pass suffices.
+    """
+    found: dict[str, int] = {}
+    for one in findings:
+        found[one.key] = max((found[cause] + 1 for cause in one.caused_by if cause in found), default=0)
+    return found
+
+
+def not_seen(report: Report) -> tuple[NotSeen, ...]:
+    """Return the skipped checks, joined where reason, grant and queues are the same, in the report's order."""
+    queues: dict[tuple[str, str | None, str], dict[str, None]] = {}
+    for one in report.skipped:
+        found = queues.setdefault((one.reason, one.grant, one.check), {})
+        if one.queue is not None:
+            found[one.queue] = None
+    checks: dict[tuple[str, str | None, tuple[str, ...]], list[str]] = {}
+    for (reason, grant, check), names in queues.items():
+        checks.setdefault((reason, grant, tuple(names)), []).append(check)
+    return tuple(
+        NotSeen(reason=reason, grant=grant, checks=tuple(found), queues=names)
+        for (reason, grant, names), found in checks.items()
+    )
+
+
+def notes(report: Report) -> tuple[str, ...]:
+    """Return the notes, without those that only repeat why a check could not look."""
+    reasons = {one.reason for one in report.skipped}
+    return tuple(note for note in report.notes if not any(reason in note for reason in reasons))
+
+
+def remedy_takes(remedy: Remedy) -> str:
+    """Return lock, blocking and restart in one phrase, "" where the remedy touches no server."""
+    if remedy.kind == "application" and not remedy.lock and not remedy.restart:
+        return ""
+    lock = f"takes {remedy.lock}" if remedy.lock else "takes no table lock"
+    blocks = f"blocks {remedy.blocks}"
+    return f"{lock}, {blocks}, {'needs a restart' if remedy.restart else 'needs no restart'}"
+
+
+def has_no_undo(remedy: Remedy) -> bool:
+    """Tell whether the remedy acts on the server and its report gives no way back."""
+    return remedy.kind in ("sql", "setting") and bool(remedy.sql) and not remedy.undo
+
+
+def ready_rows(queue: QueueFacts) -> str:
+    """Return how many jobs are ready; "10,000+" where the probe stopped counting, "?" where it could not."""
+    rows = queue.ready.rows
+    if rows is None:
+        return "?"
+    return number(rows) if queue.ready.exact else f"{rows:,}+"
+
+
+def queue_row(queue: QueueFacts) -> tuple[str, ...]:
+    """Return the cells under QUEUE_HEADERS; "?" is what could not be seen, "-" what did not occur."""
+    plan, rates, age = queue.claim.plan, queue.rates, queue.ready.oldest_age_s
+    no_age = "-" if queue.ready.rows == 0 else "?"
+    return (
+        queue.name,
+        ready_rows(queue),
+        duration(age) if age is not None else no_age,
+        number(rates.claimed_per_s) if rates.claimed_per_s is not None else "?",
+        number(plan.buffers) if plan is not None and plan.buffers is not None else "?",
+        percent(rates.hot_ratio) if rates.hot_ratio is not None else "-",
+        number(queue.table.dead_rows),
+    )
+
+
+def first(items: Sequence[T], most: int) -> tuple[Sequence[T], str]:
+    """Return at most so many items, and the line that says how many are left out, "" for none."""
+    left = len(items) - most
+    return items[:most], f"... and {left:,} more (--format json shows all)" if left > 0 else ""
+
+
+def named(names: Sequence[str], show: Callable[[str], str] = str) -> str:
+    """Return names in a row, each as ``show`` writes it, the longer tail of a long list counted only."""
+    shown = ", ".join(show(name) for name in names[:MOST_NAMES])
+    return f"{shown} and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else shown

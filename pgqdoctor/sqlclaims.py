@@ -1,0 +1,467 @@
+"""Which levels of a statement take jobs, from which table, and in which shape.
+
+The semantics behind the decisions were tried with two sessions on PostgreSQL 14 and 18 (READ COMMITTED, both
+sessions start before the first commits):
+
+- ``UPDATE ... WHERE id = (SELECT id ... LIMIT 1)``, ``IN (SELECT ... LIMIT 1)``, ``FROM (SELECT ... LIMIT
+  1)`` and the same through a CTE, without a lock: both sessions get the same row. The second waits for the
+  first and then re-checks only the conditions on the target row (EvalPlanQual), with the sub-select's old
+  answer.
+- the same with the state tested again on the target's own alias: the second gets nothing. A test on another
+  alias of the same table does not help (``FROM q k WHERE k.id = q.id AND k.state = 'ready'``: both win).
+- DELETE in that form: the second finds the row gone and gets nothing.
+- with FOR UPDATE in the sub-select the second waits, re-checks there, and goes on to the next row.
+- ``SELECT ... WHERE id = (SELECT id ... LIMIT 1) FOR UPDATE``, the state tested in the sub-select only: the second
+  gets the row that the first has taken and changed. With the state tested outside it gets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pglast import ast, enums
+
+from pgqdoctor.sqlconditions import Reader, limit_of, order_of, same_table
+from pgqdoctor.sqlfacts import Assignment, Claim, ClaimShape, Condition, TableName
+from pgqdoctor.sqllocks import Locked, locks_of
+from pgqdoctor.sqlonce import repeats
+from pgqdoctor.sqlscope import Item, Level, Tree, column_name, dotted, expression_nodes
+from pgqdoctor.sqlwords import names_one_row, pins_row, purpose, tests_state
+
+ADVISORY_LOCKS = frozenset(
+    {
+        "pg_advisory_lock",
+        "pg_advisory_lock_shared",
+        "pg_advisory_xact_lock",
+        "pg_advisory_xact_lock_shared",
+        "pg_try_advisory_lock",
+        "pg_try_advisory_lock_shared",
+        "pg_try_advisory_xact_lock",
+        "pg_try_advisory_xact_lock_shared",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A claim with the level whose rows it takes, for rewriting."""
+
+    claim: Claim
+    level: Level
+
+
+def claims_of(tree: Tree, reader: Reader) -> tuple[Found, ...]:
+    """Return the claims of a statement; those whose table the statement also writes come first."""
+    finder = _Finder(tree, reader)
+    found = [*finder.locking(), *finder.advisory()]
+    taken = [each.claim.table for each in found]
+    for level in tree.levels:
+        if level.kind not in ("update", "delete") or level.target is None:
+            continue
+        if not any(same_table(level.target.table, table) for table in taken):
+            claim = finder.writing(level)
+            if claim is not None:
+                found.append(claim)
+    return tuple(sorted(found, key=lambda each: not each.claim.writes))
+
+
+class _Finder:
+    def __init__(self, tree: Tree, reader: Reader) -> None:
+        self.tree = tree
+        self.reader = reader
+        self.by_node = {id(level.node): level for level in tree.levels}
+        tops = [level for level in tree.levels if level.how in ("top", "setop") and level.parent is None]
+        self.returns = any(level.kind == "select" or level.returning for level in tops)
+
+    # Locking claims
+
+    def locking(self) -> Iterator[Found]:
+        for level in self.tree.levels:
+            if level.kind != "select" or not level.locking:
+                continue
+            candidates = [
+                each for each in locks_of(level) if each.lock.strength in ("update", "no key update")
+            ]
+            chosen = self.main_lock(candidates)
+            if chosen is None or self.is_helper(level, chosen.lock.table):
+                continue
+            claim = self.locking_claim(level, chosen)
+            if claim is not None:
+                yield Found(claim, level)
+
+    def main_lock(self, candidates: list[Locked]) -> Locked | None:
+        """Choose whose rows are taken where one clause locks several tables.
+
+        First the one the statement writes, then the one whose state is tested, then the first of the FROM
+        clause.
+        """
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        written = [each for each in candidates if self.writers(each.lock.table)]
+        pool = written or candidates
+        for each in pool:
+            conditions = self.reader.conditions(each.reader)
+            if any(same_table(test.table, each.lock.table) and tests_state(test) for test in conditions):
+                return each
+        return pool[0]
+
+    def is_helper(self, level: Level, table: TableName) -> bool:
+        """Tell whether a level only filters for an enclosing level that locks another table's rows."""
+        if level.how not in ("in", "expr", "array", "exists"):
+            return False
+        return any(
+            outer.locking and not any(same_table(each.lock.table, table) for each in locks_of(outer))
+            for outer in level.ancestors()
+        )
+
+    def locking_claim(self, level: Level, chosen: Locked) -> Claim | None:
+        table, wait = chosen.lock.table, chosen.lock.wait
+        levels = [level] if chosen.reader is level else [level, chosen.reader]
+        inner = [each for each in self.finders(level, table) if each not in levels and not each.locking]
+        conditions = self.merged([*levels, *inner])
+        node = next(
+            (each.limit for each in [*levels, *inner, *_enclosing(level)] if each.limit is not None), None
+        )
+        limit_kind, limit = limit_of(node)
+        states = any(tests_state(test) for test in conditions)
+        order = next((each.sort for each in [*levels, *inner] if each.sort), ())
+        # Beside a LIMIT and an order, task_id = $1 is a reference (the jobs of one kind), id = $1 is not.
+        pins = names_one_row if limit_kind != "none" and (states or order) else pins_row
+        keyed = any(pins(test) for test in conditions)
+        if keyed and not (states and wait == "skip locked"):
+            # SELECT ... WHERE id = $1 FOR UPDATE protects a row that the caller already knows (a transfer
+            # between accounts); a test such as deleted_at IS NULL beside it changes nothing. With SKIP LOCKED
+            # and a state test it is the claim of a job whose id came by NOTIFY.
+            return None
+        if limit_kind == "none":
+            if not any(tests_state(test, flags=wait == "skip locked") for test in conditions):
+                return None
+        elif wait != "skip locked" and conditions and not states and not order:
+            # Rails' find_by(...).lock writes WHERE user_id = $1 LIMIT 1 FOR UPDATE: one row, known to the
+            # caller.
+            return None
+        writers = self.writers(table)
+        if writers and not self.takes(writers, conditions):
+            return None
+        shape: ClaimShape = (
+            "skip-locked" if wait == "skip locked" else "nowait" if wait == "nowait" else "blocking"
+        )
+        if shape == "skip-locked" and writers and all(each.kind == "delete" for each in writers):
+            shape = "delete-skip-locked"
+        # A lock on rows that a sub-select without lock has chosen re-checks only the outer conditions.
+        rechecks = not inner or any(
+            tests_state(test) for each in levels for test in self.reader.conditions(each)
+        )
+        return Claim(
+            table=table,
+            shape=shape,
+            lock=chosen.lock,
+            writes=bool(writers),
+            rechecks=rechecks,
+            conditions=conditions,
+            order=order_of(order),
+            limit_kind=limit_kind,
+            limit=limit,
+            repeatable_limit=limit_kind != "none" and repeats(level),
+            advisory=() if keyed else self.advisory_in(levels),
+            joins=_joins(levels, chosen.item),
+            by_key=keyed,
+        )
+
+    def takes(self, writers: list[Level], conditions: tuple[Condition, ...]) -> bool:
+        """Tell whether the writes behind a lock take jobs, rather than prune, finish or put them back."""
+        for level in writers:
+            if level.kind == "delete":
+                # Whoever deletes without reading what was deleted is pruning.
+                if self.returns:
+                    return True
+                continue
+            meaning = purpose(self.reader.assignments(level), conditions)
+            # An update that neither returns its rows nor marks them as taken leaves no way to know which they were:
+            # it moves jobs on (scheduled to available), nobody works on them.
+            if meaning == "claim" or (self.returns and meaning != "release"):
+                return True
+        return False
+
+    # Advisory claims
+
+    def advisory(self) -> Iterator[Found]:
+        for level in self.tree.levels:
+            if level.kind != "select" or level.locking:
+                continue
+            names = self.advisory_in([level])
+            selected = tuple(_advisory_names(level.node.targetList))
+            if not names and not selected:
+                continue
+            source = self.source_of(level)
+            if source is None or source.locking:
+                continue
+            item = next(item for item in source.items if item.table is not None)
+            levels = [level] if source is level else [level, source]
+            conditions = self.merged(levels)
+            keyed = any(pins_row(test) for test in conditions)
+            node = next(
+                (each.limit for each in [*levels, *_enclosing(level)] if each.limit is not None), None
+            )
+            limit_kind, limit = limit_of(node)
+            if not names and (keyed or limit_kind == "none"):
+                continue
+            if source is not level and limit_of(source.limit) == ("constant", 1):
+                # The function sees the one row that the inner LIMIT 1 has already chosen.
+                names = ()
+            assert item.table is not None
+            yield Found(
+                Claim(
+                    table=item.table,
+                    shape="advisory",
+                    lock=None,
+                    writes=bool(self.writers(item.table)),
+                    rechecks=False,
+                    conditions=conditions,
+                    order=order_of(next((each.sort for each in levels if each.sort), ())),
+                    limit_kind=limit_kind,
+                    limit=limit,
+                    repeatable_limit=limit_kind != "none" and repeats(level),
+                    advisory=() if keyed else names,
+                    joins=_joins(levels, item),
+                    by_key=keyed,
+                ),
+                level,
+            )
+
+    def source_of(self, level: Level, seen: frozenset[int] = frozenset()) -> Level | None:
+        """Return the level that reads the table behind a chain of sub-selects and CTEs."""
+        if id(level) in seen:
+            return None
+        if any(item.table is not None for item in level.items):
+            return level
+        for item in level.items:
+            for inner in item.levels:
+                found = self.source_of(inner, seen | {id(level)})
+                if found is not None:
+                    return found
+        return None
+
+    def advisory_in(self, levels: list[Level]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for level in levels for name in _advisory_names(tuple(level.where))))
+
+    # Claims that only write
+
+    def writing(self, level: Level) -> Found | None:
+        assert level.target is not None and level.target.table is not None
+        table = level.target.table
+        inner = [each for each in self.finders(level, table) if not each.locking]
+        limited = [each for each in inner if limit_of(each.limit)[0] != "none" or _picks_extreme(each)]
+        own = self.merged([level])
+        if level.kind == "delete":
+            # The loser of the race finds the row gone, so the delete itself is the guard.
+            if not limited or not self.returns:
+                return None
+            return self.found(level, limited, shape="guarded", rechecks=True)
+        sets = self.reader.assignments(level)
+        conditions = self.merged([level, *inner])
+        meaning = purpose(sets, conditions)
+        if meaning == "release":
+            return None
+        guarded = any(self.guards(node, level, sets) for node in level.where)
+        if limited:
+            if meaning == "finish" and not self.returns:
+                return None
+            if guarded:
+                return self.found(level, limited, shape="guarded", rechecks=True)
+            changed = {each.column for each in sets}
+            asks = any(
+                tests_state(test) or test.column in changed
+                for each in limited
+                for test in self.merged([each])
+            )
+            if asks and (self.returns or meaning == "claim"):
+                return self.found(level, limited, shape="unguarded", rechecks=False)
+            return None
+        if not guarded or meaning == "finish":
+            return None
+        if any(pins_row(test) for test in own) or _composite_key(own, sets):
+            return self.found(level, [], shape="guarded", rechecks=True)
+        if meaning == "claim" and self.returns and not inner:
+            # UPDATE ... SET state = 'running' WHERE state = 'ready' RETURNING ... takes everything there is.
+            return self.found(level, [], shape="guarded", rechecks=True)
+        return None
+
+    def found(self, level: Level, finders: list[Level], *, shape: ClaimShape, rechecks: bool) -> Found:
+        assert level.target is not None and level.target.table is not None
+        source = finders[0] if finders else level
+        levels = [level, *finders] if shape == "guarded" and finders else [source]
+        conditions = self.merged(levels)
+        limit_kind, limit = limit_of(source.limit)
+        if finders and limit_kind == "none":
+            limit_kind, limit = "constant", 1  # min() or max(): one row
+        return Found(
+            Claim(
+                table=level.target.table,
+                shape=shape,
+                lock=None,
+                writes=True,
+                rechecks=rechecks,
+                conditions=conditions,
+                order=order_of(source.sort),
+                limit_kind=limit_kind,
+                limit=limit,
+                repeatable_limit=bool(finders) and source.limit is not None and repeats(source),
+                advisory=(),
+                joins=_joins(levels, level.target),
+                by_key=not finders
+                and (
+                    any(pins_row(test) for test in conditions)
+                    or _composite_key(conditions, self.reader.assignments(level))
+                ),
+            ),
+            source,
+        )
+
+    def guards(self, node: ast.Node, level: Level, sets: tuple[Assignment, ...]) -> bool:
+        """Tell whether a conjunct of an UPDATE fails once another worker has made the same update.
+
+        It has to test, on the target's own alias, a column that SET changes. ``attempts < 5`` beside
+        ``attempts = attempts + 1`` still holds for the second worker; ``locked_until > now()`` asks for a
+        lease that is held, as a renewal does.
+        """
+        columns = {
+            column_name(part)
+            for part in expression_nodes(node)
+            if isinstance(part, ast.ColumnRef) and level.item_of(part) in (level.target, None)
+        }
+        changed = {each.column: each for each in sets}
+        if not columns & changed.keys():
+            return False
+        return any(_guarding(test, changed) for test in [self.reader.condition(node, level)])
+
+    # What feeds a level
+
+    def finders(self, level: Level, table: TableName, seen: frozenset[int] = frozenset()) -> list[Level]:
+        """Return the SELECTs whose answer names the rows of ``table`` that a level takes.
+
+        They stand in its FROM clause, or as ``key IN (...)``, ``key = (...)`` or ``key = ANY(ARRAY(...))`` in
+        its WHERE. EXISTS and counting sub-selects are filters, not choices.
+        """
+        found: list[Level] = []
+        if id(level) in seen:
+            return found
+        seen = seen | {id(level)}
+        sources = [inner for item in level.items for inner in item.levels]
+        for node in level.where:
+            sources.extend(self.feeding(node))
+        for source in sources:
+            if source.kind != "select":
+                continue
+            if any(same_table(item.table, table) for item in source.items):
+                if not source.aggregates or _picks_extreme(source):
+                    found.append(source)
+            else:
+                found.extend(self.finders(source, table, seen))
+        return list(dict.fromkeys(found))
+
+    def feeding(self, node: Any) -> Iterator[Level]:
+        if isinstance(node, ast.SubLink) and node.subLinkType == enums.SubLinkType.ANY_SUBLINK:
+            yield from self.leaves(node.subselect)
+        elif (
+            isinstance(node, ast.A_Expr)
+            and node.kind in (enums.A_Expr_Kind.AEXPR_OP, enums.A_Expr_Kind.AEXPR_OP_ANY)
+            and dotted(node.name).rpartition(".")[2] == "="
+        ):
+            for side in (node.lexpr, node.rexpr):
+                if isinstance(side, ast.SubLink):
+                    yield from self.leaves(side.subselect)
+
+    def leaves(self, node: Any) -> Iterator[Level]:
+        level = self.by_node.get(id(node))
+        if level is not None:
+            yield level
+        elif isinstance(node, ast.SelectStmt):
+            for side in (node.larg, node.rarg):
+                if side is not None:
+                    yield from self.leaves(side)
+
+    def writers(self, table: TableName) -> list[Level]:
+        return [
+            level
+            for level in self.tree.levels
+            if level.kind in ("update", "delete") and level.target and same_table(level.target.table, table)
+        ]
+
+    def merged(self, levels: Iterable[Level]) -> tuple[Condition, ...]:
+        return tuple(dict.fromkeys(test for level in levels for test in self.reader.conditions(level)))
+
+
+def _guarding(test: Condition, changed: dict[str, Assignment]) -> bool:
+    if test.operator == "or":
+        return any(_guarding(part, changed) for branch in test.branches for part in branch)
+    if test.column is None:
+        # An expression over a changed column, such as coalesce(locked_until, now()) <= now().
+        return test.operator == "expression"
+    if test.column not in changed:
+        return False
+    if test.operator in ("<", "<=", ">", ">=", "between"):
+        if test.operator in (">", ">=") and test.value_kind == "now":
+            return False
+        return not (changed[test.column].value_kind == "expression" and test.value_kind != "now")
+    return True
+
+
+def _composite_key(conditions: tuple[Condition, ...], sets: tuple[Assignment, ...]) -> bool:
+    """Tell whether equalities on several unchanged columns pin a row, as ``(task_name, task_instance)``
+    does."""
+    changed = {each.column for each in sets}
+    if any(test.operator not in ("=", "in", "is true", "is false", "is null") for test in conditions):
+        return False
+    equal = {
+        test.column
+        for test in conditions
+        if test.operator == "="
+        and test.column not in changed
+        and test.value_kind in ("constant", "parameter")
+        and not tests_state(test)
+    }
+    return len(equal) > 1
+
+
+def _picks_extreme(level: Level) -> bool:
+    """Tell whether a level is ``SELECT min(id)`` or ``max(id)`` without grouping: LIMIT 1 in other words."""
+    if level.kind != "select":
+        return False
+    targets: tuple[Any, ...] = level.node.targetList or ()
+    return (
+        not level.node.groupClause
+        and len(targets) == 1
+        and isinstance(targets[0].val, ast.FuncCall)
+        and dotted(targets[0].val.funcname).removeprefix("pg_catalog.") in ("min", "max")
+    )
+
+
+def _enclosing(level: Level) -> Iterator[Level]:
+    """Yield the SELECTs whose LIMIT also bounds a level because they read nothing else than it."""
+    at = level
+    while (
+        at.how == "from"
+        and at.parent is not None
+        and at.parent.kind == "select"
+        and len(at.parent.items) == 1
+    ):
+        at = at.parent
+        yield at
+
+
+def _advisory_names(root: Any) -> Iterator[str]:
+    for node in expression_nodes(root):
+        if isinstance(node, ast.FuncCall):
+            name = dotted(node.funcname).removeprefix("pg_catalog.")
+            if name in ADVISORY_LOCKS:
+                yield name
+
+
+def _joins(levels: list[Level], taken: Item) -> tuple[TableName, ...]:
+    tables = [
+        item.table for level in levels for item in level.items if item.table is not None and item is not taken
+    ]
+    return tuple(dict.fromkeys(tables))

@@ -1,0 +1,181 @@
+"""Every probe variant on every server at hand: it runs, its columns are those of its row type, and no SQL
+file is orphaned."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+
+import psycopg
+import pytest
+
+from pgqdoctor import probes, rows
+from pgqdoctor.connect import connect, survey
+from pgqdoctor.observation import Extension
+
+OIDS = [1259, 1249]
+PROBES: dict[str, tuple[type, Mapping[str, object] | None]] = {
+    "extensions": (Extension, None),
+    "settings": (rows.SettingRow, None),
+    "tables": (rows.TableRow, None),
+    "columns": (rows.ColumnRow, {"oids": OIDS}),
+    "indexes": (rows.IndexRow, {"oids": OIDS, "locked": []}),
+    "foreign_keys": (rows.ForeignKeyRow, {"oids": OIDS}),
+    "triggers": (rows.TriggerRow, {"oids": OIDS}),
+    "functions": (rows.FunctionRow, {"limit": 100}),
+    "table_counters": (rows.TableCounterRow, {"oids": OIDS}),
+    "index_counters": (rows.IndexCounterRow, {"oids": [2662]}),
+    "slru": (rows.SlruRow, None),
+    "sessions": (rows.SessionRow, None),
+    "locks": (rows.LockRow, {"oids": OIDS}),
+    "prepared": (rows.PreparedRow, None),
+    "slots": (rows.SlotRow, None),
+    "standbys": (rows.StandbyRow, None),
+    "vacuums": (rows.VacuumRow, None),
+    "multixacts": (rows.MultixactRow, {"ids": []}),
+}
+LOOSE: dict[str, tuple[set[str], Mapping[str, object] | None]] = {
+    "capabilities": (
+        {
+            "version",
+            "version_num",
+            "database",
+            "role",
+            "superuser",
+            "granted_roles",
+            "in_recovery",
+            "started_at",
+            "backend_pid",
+            "search_path",
+            "statements_track",
+        },
+        None,
+    ),
+    "candidates": ({"oid"}, {"limit": 10, "signatures": ["^que_jobs$"]}),
+    "exclusive_locks": ({"oid"}, None),
+    "database": ({one.name for one in dataclasses.fields(rows.DatabaseRow)} | {"at"}, None),
+    "samples": (
+        {
+            "pid",
+            "state",
+            "wait_type",
+            "wait_event",
+            "xid_age",
+            "xmin_age",
+            "xact_age_s",
+            "query_age_s",
+            "state_age_s",
+            "query",
+            "query_id",
+            "vacuuming",
+            "application",
+            "at",
+        },
+        None,
+    ),
+}
+"""Probes whose rows the collector takes apart itself, with the columns it uses."""
+EXTENSION_PROBES: dict[str, type] = {
+    "statement_texts": rows.StatementTextRow,
+    "statement_counters": rows.StatementCounterRow,
+}
+
+
+def columns_of(
+    dsn: str, sql: str, parameters: Mapping[str, object] | None, path: str = "pg_catalog"
+) -> set[str]:
+    with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
+        connection.read_only = True
+        cursor.execute(f"SET LOCAL search_path = {path}".encode())
+        cursor.execute(sql.encode(), parameters)
+        assert cursor.description is not None
+        return {column.name for column in cursor.description}
+
+
+def wanted(row: type) -> set[str]:
+    return {one.name for one in dataclasses.fields(row)}
+
+
+@pytest.mark.parametrize("name", sorted(PROBES))
+def test_every_variant_returns_the_columns_of_its_row_type(database: str, name: str) -> None:
+    row, parameters = PROBES[name]
+    session = connect(database)
+    try:
+        version = survey(session).server.version_num
+        served = [floor for floor in probes.variants(name) if floor <= version]
+        assert served, f"no variant of {name} serves {version}"
+        for floor in served:
+            assert columns_of(database, probes.variants(name)[floor], parameters) == wanted(row), (
+                name,
+                floor,
+            )
+        session.rows(row, probes.load(name, version), parameters)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("name", sorted(LOOSE))
+def test_probes_without_a_row_type_return_what_the_collector_uses(database: str, name: str) -> None:
+    columns, parameters = LOOSE[name]
+    session = connect(database)
+    try:
+        version = survey(session).server.version_num
+    finally:
+        session.close()
+    assert columns_of(database, probes.load(name, version), parameters) == columns
+
+
+@pytest.mark.parametrize("name", sorted(EXTENSION_PROBES))
+def test_statement_probes_follow_the_extension(database: str, name: str) -> None:
+    row = EXTENSION_PROBES[name]
+    session = connect(database)
+    try:
+        extension = survey(session).server.extension("pg_stat_statements")
+        assert extension is not None
+        sql = probes.load_for_extension(name, extension.version)
+        parameters: dict[str, object] = {"limit": 5} if name == "statement_texts" else {"ids": [1]}
+        assert columns_of(database, sql, parameters, extension.schema) == wanted(row)
+        session.rows(row, sql, parameters, search_path=(extension.schema,))
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("version", ["1.4", "1.8", "1.9"])
+def test_old_extension_versions_on_a_new_server(database: str, version: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS old_statements")
+        connection.execute("DROP EXTENSION pg_stat_statements")
+        try:
+            connection.execute(
+                f"CREATE EXTENSION pg_stat_statements SCHEMA old_statements VERSION '{version}'".encode()
+            )
+            session = connect(database)
+            try:
+                server = survey(session).server
+                assert server.statements == "ready"
+                for name, row in EXTENSION_PROBES.items():
+                    parameters: dict[str, object] = (
+                        {"limit": 5} if name == "statement_texts" else {"ids": [1]}
+                    )
+                    session.rows(
+                        row,
+                        probes.load_for_extension(name, version),
+                        parameters,
+                        search_path=("old_statements",),
+                    )
+            finally:
+                session.close()
+        finally:
+            connection.execute("DROP EXTENSION IF EXISTS pg_stat_statements")
+            connection.execute("CREATE EXTENSION pg_stat_statements SCHEMA public")
+
+
+def test_no_sql_file_is_orphaned() -> None:
+    assert probes.names() == {*PROBES, *LOOSE, *EXTENSION_PROBES}
+
+
+def test_every_row_type_has_a_probe() -> None:
+    known = {row for row, _ in PROBES.values()} | set(EXTENSION_PROBES.values()) | {rows.DatabaseRow}
+    defined = {one for one in vars(rows).values() if isinstance(one, type) and dataclasses.is_dataclass(one)}
+    assert typing.cast("set[type]", defined) <= known

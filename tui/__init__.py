@@ -1,0 +1,1 @@
+"""The live dashboard: an app, screens and widgets, each fed a Report."""
