@@ -41,7 +41,7 @@ class Limits:
         int,
         "dead rows that the settings allow before a vacuum: four times the 5,000 scattered ones that were measured to make a "
         "claim read 5,017 buffers instead of 3",
-    ] = 20_000
+    ] = vacuuming.FAR_TRIGGER
     dead_rows: Annotated[
         int,
         "dead rows there must be now for a warning: as many as were measured to cost 5,017 buffers a claim",
@@ -55,10 +55,10 @@ class Limits:
     least_threshold: Annotated[
         int,
         "dead rows: the smallest threshold suggested, as each vacuum reads every index whatever it removes",
-    ] = 1_000
+    ] = vacuuming.LEAST_THRESHOLD
     most_threshold: Annotated[
         int, "dead rows: the largest threshold suggested, half of what is found too many"
-    ] = 10_000
+    ] = vacuuming.MOST_THRESHOLD
     pass_s: Annotated[
         float,
         "seconds one pass may take under the cost limits before they are mentioned: ten rounds of a minute",
@@ -107,26 +107,13 @@ def _churn(queue: Queue, dead: int, making: float) -> tuple[Evidence, ...]:
     )
 
 
-def threshold_for(making: float, naptime_s: float, limits: Limits) -> tuple[int, float]:
-    """Return the threshold (dead rows) and the period (seconds) that it gives at ``making`` dead rows per second.
-
-    One naptime's worth of dead rows is the least that can be had; it is rounded to two digits and kept between the
-    two limits.
-    """
-    wanted = making * naptime_s
-    digits = max(len(str(int(wanted))) - 2, 0)
-    rounded = round(wanted, -digits)
-    threshold = int(min(max(rounded, limits.least_threshold), limits.most_threshold))
-    return threshold, max(threshold / making, naptime_s)
-
-
 def _threshold_remedies(
     queue: Queue, leaves: tuple[LeafUpkeep, ...], limits: Limits, *, also: dict[str, str] | None = None
 ) -> Iterator[Remedy]:
     """Set a fixed threshold, one remedy per set of present options so that each undo is exact."""
     naptime = vacuuming.parameter(leaves[0].table, queue.catalog, "autovacuum_naptime")
     making = max(one.making for one in leaves)
-    threshold, period = threshold_for(making, naptime, limits)
+    threshold, period = vacuuming.threshold_for(making, naptime, least=limits.least_threshold, most=limits.most_threshold)
     wanted = {
         **(also or {}),
         "autovacuum_vacuum_scale_factor": "0",

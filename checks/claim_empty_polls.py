@@ -16,7 +16,8 @@ from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenStatement
-from pgqdoctor.words import count, duration, percent, rate, shortened
+from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.words import count, percent, rate, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         check=CHECK.id,
         severity=severity,
         queue=queue.name,
-        title=f"{percent(empty / calls)} of the claims of {queue.name} find nothing: {rate(per_second)}{spent}",
+        title=f"{_most(empty / calls)} of the claims of {queue.name} find nothing: {rate(per_second)}{spent}",
         why=(
             "Workers ask again without a pause although the queue is empty. Each answer is quick, so no slow query shows; it is their number that "
             "costs, on the server and on the network."
@@ -71,6 +72,11 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         remedies=(_back_off(queue, per_second),),
         relations=(queue.oid,),
     )
+
+
+def _most(ratio: float) -> str:
+    """Return a share as a percentage that does not round up to all of them."""
+    return f"{int(ratio * 1000) / 10}%" if 0.99 <= ratio < 1 else percent(ratio)
 
 
 def _asking(queue: Queue) -> tuple[SeenStatement, ...]:
@@ -139,7 +145,7 @@ def _ready_evidence(queue: Queue) -> tuple[Evidence, ...]:
 
 
 def _back_off(queue: Queue, per_second: float) -> Remedy:
-    channel = "pgqdoctor_jobs"
+    channel = quote_ident(f"{queue.table.name}_ready"[:63])
     return Remedy(
         title="Wait before asking an empty queue again, or be woken: LISTEN, and poll only now and then",
         kind="application",
@@ -153,8 +159,8 @@ def _back_off(queue: Queue, per_second: float) -> Remedy:
             "needs a session of its own and does not work through a pooler in transaction mode"
         ),
         expect=(
-            f"one waiting poll each {duration(5.0)} for each worker in the place of {rate(per_second)}: double the pause after every empty answer, "
-            "add a random part, and begin anew after a job. The listener polls once when it is woken; NOTIFY is sent in the transaction that enqueues."
+            f"a few polls per minute from each worker in the place of {rate(per_second)}: double the pause after every empty answer up to some "
+            "seconds, add a random part, and begin anew after a job. The listener polls once when it is woken; NOTIFY is sent in the transaction that enqueues."
         ),
     )
 

@@ -48,7 +48,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if walk is None or not _hurts(walk, limits):
         return
     severity: Severity = "critical" if walk.unexplained_buffers >= limits.critical_buffers else "warning"
-    entries = f"{count(walk.dead_entries)} dead index entries" if walk.counted else f"dead index entries in {count(walk.unexplained_buffers)} buffers"
+    entries = ("" if walk.counted else "at least ") + f"{count(walk.dead_entries)} dead index entries"
     evidence = [
         *claiming.plan_evidence(plan),
         Evidence(what="needed for the rows it saw", value=walk.expected_buffers, unit="buffers", source="computed from the plan"),
@@ -109,7 +109,7 @@ def _remedies(seen: Observation, queue: Queue, expected: int, limits: Limits) ->
         if holder.seconds is None or holder.seconds >= limits.held_s:
             return
     yield remedy.statement(
-        sql=(remedy.LOCK_TIMEOUT, f"VACUUM (VERBOSE, INDEX_CLEANUP ON) {queue.name};"),
+        sql=(remedy.LOCK_TIMEOUT, f"VACUUM (VERBOSE, INDEX_CLEANUP ON, TRUNCATE OFF) {queue.name};"),
         title="Vacuum the table now: nothing holds the xmin horizon",
         expect=f"the dead entries are gone and a claim reads about {expected} buffers; autovacuum has to come often enough for it to stay so",
         risk="reads the table and its indexes once; cannot run in a transaction block",

@@ -7,7 +7,6 @@ pages written before it was set keep as they are until their rows are updated aw
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,15 +15,10 @@ from pgqdoctor import indexfacts, remedy, vacuuming
 from pgqdoctor.check import COUNTERS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
+from pgqdoctor.pageroom import PageRoom, fillfactor_of, page_room
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TableRow
 from pgqdoctor.words import count, percent, rate, shortened
-
-PAGE_BYTES = 8192
-PAGE_HEADER_BYTES = 24
-ROW_OVERHEAD_BYTES = 28
-"""Heap tuple header of 23 bytes, aligned to 24, and its line pointer of 4 (heap layout in bufpage.h, htup_details.h)."""
-ALIGNMENT_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +59,10 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         return
     indexes = sum(1 for one in queue.indexes if not one.has_predicate)
     severity: Severity = "warning" if per_s * indexes >= limits.entries_per_s else "notice"
-    room = page_room(seen, queue, limits)
-    tables = tuple(leaf for leaf in queue.leaves if room is not None and _fillfactor(leaf) > room.fillfactor)
+    room = page_room(seen, queue, least=limits.least_fillfactor, most=limits.most_fillfactor)
+    tables = tuple(
+        leaf for leaf in queue.leaves if room is not None and fillfactor_of(leaf) > room.fillfactor
+    )
     yield Finding(
         check=CHECK.id,
         severity=severity,
@@ -82,83 +78,6 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageRoom:
-    """How a fillfactor was computed."""
-
-    row_bytes: int
-    """A row with its header and line pointer, as it takes up a page."""
-    rows_per_page: int
-    updates_per_life: float | None
-    updates_per_page: float
-    """Updates a page gets while its old versions cannot yet be pruned."""
-    lag_s: float
-    spare: int
-    """Row versions that a page shall have room for."""
-    fillfactor: int
-
-
-def page_room(seen: Observation, queue: Queue, limits: Limits) -> PageRoom | None:
-    """Compute a fillfactor from the row's width, the updates per row's life and how soon pages can be pruned.
-
-    A page must hold its rows and the versions that may not be pruned yet: those of transactions younger than the oldest one
-    running (``lag_s``, as sampled, one second at least). More than the updates of a row's life are never needed. None where
-    fewer than two rows fit on a page, or nothing tells the width.
-    """
-    row_bytes = _row_bytes(queue)
-    if row_bytes is None:
-        return None
-    per_page = (PAGE_BYTES - PAGE_HEADER_BYTES) // row_bytes
-    if per_page < 2:
-        return None
-    inserted = sum(row.inserted for row in queue.counters)
-    updated = sum(row.updated for row in queue.counters)
-    life = updated / inserted if inserted else None
-    pages = max(sum(leaf.pages for leaf in queue.leaves), 1)
-    ages = [
-        one.xact_age_s
-        for sample in seen.samples
-        for one in sample.sessions
-        if one.xact_age_s is not None and not one.vacuuming
-    ]
-    lag = max(1.0, max(ages, default=0.0))
-    meanwhile = queue.churn.per_second(queue.churn.updated) * lag / pages
-    spare = math.ceil(1 + meanwhile)
-    if life is not None:
-        spare = min(spare, math.ceil(per_page * max(life, 1 / per_page)))
-    percent_left = 100 * (per_page - spare) / per_page
-    rounded = int(percent_left // 5 * 5)
-    return PageRoom(
-        row_bytes=row_bytes,
-        rows_per_page=per_page,
-        updates_per_life=life,
-        updates_per_page=meanwhile,
-        lag_s=lag,
-        spare=spare,
-        fillfactor=min(max(rounded, limits.least_fillfactor), limits.most_fillfactor),
-    )
-
-
-def _row_bytes(queue: Queue) -> int | None:
-    """The row's width from pg_stats, else the table's pages over its rows."""
-    widths = [column.average_width for column in queue.columns]
-    if widths and all(width is not None for width in widths):
-        data = sum(
-            (width or 0) * (1 - (column.null_fraction or 0.0))
-            for width, column in zip(widths, queue.columns, strict=True)
-        )
-        return math.ceil(data / ALIGNMENT_BYTES) * ALIGNMENT_BYTES + ROW_OVERHEAD_BYTES
-    rows = sum(max(leaf.rows, 0.0) for leaf in queue.leaves)
-    pages = sum(leaf.pages for leaf in queue.leaves)
-    if rows < 1 or pages < 1:
-        return None
-    return max(ROW_OVERHEAD_BYTES, int(pages * (PAGE_BYTES - PAGE_HEADER_BYTES) / rows))
-
-
-def _fillfactor(table: TableRow) -> int:
-    return int(vacuuming.options_of(table).get("fillfactor", "100"))
-
-
 def _why(queue: Queue, room: PageRoom | None, tables: tuple[TableRow, ...]) -> str:
     said = (
         "No index mentions the columns these statements set, so the updates could be heap-only. The new version found no room "
@@ -168,7 +87,7 @@ def _why(queue: Queue, room: PageRoom | None, tables: tuple[TableRow, ...]) -> s
         return f"{said} Fewer than two rows fit on a page, or their width is not known: no fillfactor can be computed."
     if not tables:
         return (
-            f"{said} The fillfactor is at {min(_fillfactor(leaf) for leaf in queue.leaves)} already: pages written before it was set "
+            f"{said} The fillfactor is at {min(fillfactor_of(leaf) for leaf in queue.leaves)} already: pages written before it was set "
             "keep full until their rows are updated away or the table is rewritten."
         )
     return said
@@ -189,7 +108,7 @@ def _evidence(
     )
     yield Evidence(
         what="fillfactor",
-        value=max(_fillfactor(leaf) for leaf in queue.leaves),
+        value=max(fillfactor_of(leaf) for leaf in queue.leaves),
         unit="",
         source="pg_class.reloptions",
     )

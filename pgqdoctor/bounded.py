@@ -7,7 +7,10 @@ EXPLAIN tells what it would cost, and what would cost more than the limit is ski
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
@@ -16,6 +19,7 @@ from psycopg import sql
 from pgqdoctor.check import CLAIMED
 from pgqdoctor.connect import Link, Session, one_line, quote
 from pgqdoctor.discover import SeenText
+from pgqdoctor.features import Feature
 from pgqdoctor.observation import (
     Catalog,
     Lack,
@@ -25,9 +29,10 @@ from pgqdoctor.observation import (
     StateCount,
     StuckProbe,
 )
-from pgqdoctor.planning import Explainable, make_explainable
+from pgqdoctor.planning import Explainable, Generic, make_explainable, make_generic
+from pgqdoctor.queue import GENERIC
 from pgqdoctor.rows import ColumnRow
-from pgqdoctor.sqlread import read_sql
+from pgqdoctor.sqlread import read_sql, text_fingerprint
 
 MOST_ROWS: Final = 10_000
 """Rows a look reads at most: enough to tell a backlog from none."""
@@ -40,6 +45,9 @@ EXPLAIN_TIMEOUT_MS: Final = 1_000
 """A claim that does not find its job within a second is a diagnosis of its own."""
 MOST_PLANS: Final = 3
 EXAMPLES: Final = 5
+
+
+_QUERY_ID: Final = re.compile(r"-?\d+/")
 
 
 class Budget:
@@ -351,12 +359,89 @@ class _Look:
                     if self.budget.spent:
                         self.lack("plan", "the time for bounded looks was used up")
                         return
-                    self._plans.append(self._explain(ready, explain))
+                    self._plans.append(replace(self._explain(ready, explain), statement=statement.text))
             if len(self._plans) >= MOST_PLANS:
                 break
         if not any(one.document for one in self._plans):
             errors = [one.error for one in self._plans if one.error] + tried
             self.lack("plan", errors[0] if errors else "no claim statement was seen that could be explained")
+        self._generic_plans(texts)
+
+    def _generic_plans(self, texts: tuple[SeenText, ...]) -> None:
+        """Ask for the plans that the claims get where their parameters are bound.
+
+        A session's own text shows what is bound. In a text that pg_stat_statements has normalised a parameter may be a constant in
+        truth, so such a text is asked about only where no session was caught with it.
+        """
+        known: set[str] = set()
+        found: list[PlanProbe] = []
+        for text, bound in self._parameter_texts(texts):
+            key = text_fingerprint(text)
+            if key in known:
+                continue
+            known.add(key)
+            for statement in read_sql(text).statements:
+                for claim in statement.claims:
+                    if claim.table.name != self.identity.table and not self._is_leaf(claim.table.name):
+                        continue
+                    generic = make_generic(statement, claim)
+                    if generic is None or any(one.sql == generic.select for one in found):
+                        continue
+                    if self.budget.spent or len(found) >= MOST_PLANS:
+                        self._plans.extend(found)
+                        return
+                    found.append(self._explain_generic(generic, statement.text, bound))
+        self._plans.extend(found)
+
+    def _parameter_texts(self, texts: tuple[SeenText, ...]) -> list[tuple[str, bool]]:
+        """Texts of claims, each with whether it shows what is bound, those that do first."""
+        by_key = {one.key: one.text for one in texts}
+        keys = [key for key in self.identity.claim_keys if key in by_key]
+        own = [(by_key[key], True) for key in keys if key.startswith("text:")]
+        own += [(text, True) for text in self._last_texts(keys)]
+        if self.identity.claim_sql is not None and self.identity.claim_source in ("option", "framework"):
+            own.insert(0, (self.identity.claim_sql, True))
+        return own + [(by_key[key], False) for key in keys if not key.startswith("text:")]
+
+    def _last_texts(self, keys: list[str]) -> list[str]:
+        """The texts as sessions sent them last: a claim of a millisecond is hardly ever caught running."""
+        ids = [int(key.split("/")[0]) for key in keys if _QUERY_ID.match(key)]
+        if not ids:
+            return []
+        try:
+            found = self.session.records(
+                "SELECT DISTINCT ON (a.query_id) left(a.query, 8192) AS query FROM pg_stat_activity a "
+                "WHERE a.query_id = ANY (%(ids)s::bigint[]) AND a.datname = current_database() AND a.query <> ''",
+                {"ids": ids},
+                statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+            )
+        except psycopg.Error:
+            return []
+        cut_at = self.catalog.activity_text_bytes
+        return [one["query"] for one in found if not read_sql(one["query"], cut_at=cut_at).unread]
+
+    def _explain_generic(self, generic: Generic, statement: str, bound: bool) -> PlanProbe:
+        document = error = None
+        try:
+            with self.session.transaction(
+                statement_timeout_ms=self.budget.milliseconds(EXPLAIN_TIMEOUT_MS),
+                search_path=(self.identity.schema, *self.link.search_path),
+                local={
+                    "max_parallel_workers_per_gather": "0",
+                    "jit": "off",
+                    "plan_cache_mode": "force_generic_plan",
+                },
+            ) as cursor:
+                if self.link.server.has(Feature.GENERIC_PLAN):
+                    cursor.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {generic.select}".encode())
+                    document = json.dumps(_document(cursor.fetchone()))
+                else:
+                    document = _explain_prepared(cursor, generic)
+        except psycopg.Error as failure:
+            error = one_line(failure)
+        return PlanProbe(
+            mode=GENERIC, sql=generic.select, document=document, error=error, statement=statement, bound=bound
+        )
 
     def _is_leaf(self, name: str) -> bool:
         return any(leaf.name == name for leaf in self.catalog.partitions_of(self.identity.oid))
@@ -428,6 +513,27 @@ class _Look:
             self.lack(what, one_line(error), grant)
         else:
             self.lack(what, one_line(error))
+
+
+def _explain_prepared(cursor: psycopg.Cursor[dict[str, Any]], generic: Generic) -> str:
+    """Explain a generic plan where EXPLAIN has no GENERIC_PLAN: by a prepared statement.
+
+    A prepared statement outlives its transaction, and through a pooler it would be left to somebody else. A savepoint keeps the
+    transaction usable whatever EXPLAIN says, so that DEALLOCATE reaches the backend that has it.
+    """
+    name = sql.Identifier(f"pgqdoctor_generic_{os.getpid()}")
+    nothing = sql.SQL(", ").join([sql.SQL("NULL")] * generic.parameters)
+    cursor.execute(sql.SQL("PREPARE {} AS ").format(name).as_bytes() + generic.select.encode())
+    try:
+        cursor.execute("SAVEPOINT pgqdoctor")
+        cursor.execute(sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE {} ({})").format(name, nothing))
+        return json.dumps(_document(cursor.fetchone()))
+    except psycopg.Error:
+        cursor.execute("ROLLBACK TO SAVEPOINT pgqdoctor")
+        raise
+    finally:
+        if not cursor.connection.broken:
+            cursor.execute(sql.SQL("DEALLOCATE {}").format(name))
 
 
 def _document(row: dict[str, Any] | None) -> Any:

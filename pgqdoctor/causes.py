@@ -1,19 +1,26 @@
-"""What causes what: links between the findings of one observation, and the order they are told in.
+"""What causes what: links between the findings of one observation, the order they are told in, and what has to wait.
 
-A link is drawn only where this observation shows it: the same queue and the mechanism's own condition, the
-same backend, or the same table.
+A link is drawn only where this observation shows it: the same queue and the mechanism's own condition, the same backend, the
+same chain of lock waits, or a horizon old enough for the dead rows there are. Then the remedies that could not work, or would
+fight a symptom, before their cause is gone are withheld, and the finding says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from pgqdoctor.finding import SEVERITIES, Finding
+from pgqdoctor.finding import SEVERITIES, Finding, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
+from pgqdoctor.words import shortened
 
 Holds = Callable[[Observation, Finding, Finding], bool]
+
+MOST_OF: Final = 0.5
+"""Share from which a cause explains an effect: what explains less than half leaves room for another, larger cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +32,20 @@ class Rule:
     holds: Holds
 
 
+def _rules(pairs: str, holds: Holds) -> tuple[Rule, ...]:
+    """Read lines of "cause -> effect, effect"; a line that begins with # says by which mechanism."""
+    found: list[Rule] = []
+    for line in pairs.strip().splitlines():
+        if line.lstrip().startswith("#"):
+            continue
+        cause, _, effects = line.partition("->")
+        found.extend(Rule(cause=cause.strip(), effect=one.strip(), holds=holds) for one in effects.split(","))
+    return tuple(found)
+
+
+# --- what an observation shows ------------------------------------------------------------------------
+
+
 def _same_queue(seen: Observation, cause: Finding, effect: Finding) -> bool:
     return cause.queue == effect.queue or cause.queue is None or effect.queue is None
 
@@ -33,52 +54,228 @@ def _same_pid(seen: Observation, cause: Finding, effect: Finding) -> bool:
     return bool(set(cause.pids) & set(effect.pids))
 
 
-def _at_fault(seen: Observation, cause: Finding, effect: Finding) -> bool:
-    """A trade-off that is only noted causes nothing that is worth blaming on it."""
-    return cause.severity != "notice" and _same_queue(seen, cause, effect)
+def _same_index(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    return cause.queue == effect.queue and cause.subject != "" and cause.subject == effect.subject
 
 
-def _rules(pairs: str, holds: Holds) -> tuple[Rule, ...]:
-    found: list[Rule] = []
-    for line in pairs.strip().splitlines():
-        cause, _, effects = line.partition("->")
-        found.extend(Rule(cause=cause.strip(), effect=one.strip(), holds=holds) for one in effects.split(","))
-    return tuple(found)
+def _in_the_way(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether a backend of the effect waits, directly or behind others, for one of the cause's."""
+    return bool(waiting_for(seen, cause.pids) & set(effect.pids))
 
+
+def _harmful(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the cause harms the same queue now: a notice is no explanation for jobs that are late."""
+    return _same_queue(seen, cause, effect) and cause.severity != "notice"
+
+
+def _keeps_its_dead_rows(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the horizon keeps most of the queue's dead rows: a younger holder is not what they wait for."""
+    kept = _number(cause, "dead rows it keeps")
+    if cause.queue != effect.queue or kept is None:
+        return False
+    return kept >= MOST_OF * _dead(seen, cause, effect)
+
+
+def _trigger_not_reached(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the settings still let the dead rows lie: autovacuum is off, or its trigger is about as far as they are.
+
+    Where they stand at more than twice the trigger, autovacuum should have come long ago, and something else kept it away. How long
+    one pass takes is a matter of its own.
+    """
+    if cause.queue != effect.queue:
+        return False
+    trigger = _number(cause, "autovacuum's trigger")
+    return trigger is None or _dead(seen, cause, effect) <= 2 * trigger
+
+
+def _updates_make_them(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether updates that could not be heap-only make most of what vacuum has to remove from the queue."""
+    if cause.queue != effect.queue or not cause.relations:
+        return False
+    before = {row.oid: row for row in seen.first.tables}
+    updated = deleted = 0
+    for row in seen.last.tables:
+        if row.oid in cause.relations and row.oid in before:
+            old = before[row.oid]
+            updated += max(0, row.updated - row.hot_updated - (old.updated - old.hot_updated))
+            deleted += max(0, row.deleted - old.deleted)
+    return updated > 0 and updated >= MOST_OF * (updated + deleted)
+
+
+def _bounds_the_age(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the holder's own age makes up most of the database's: freezing cannot pass the horizon."""
+    age = _number(cause, "age of its xmin") or _number(cause, "age of its xid")
+    return age is not None and age >= MOST_OF * seen.last.database.xid_age
+
+
+def _fills_connections(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether most connections stand in the line behind the cause's backends."""
+    return len(waiting_for(seen, cause.pids)) >= MOST_OF * max(seen.last.database.backends, 1)
+
+
+def _nothing_ready(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether claims find nothing because nothing is ready, while jobs lie in the hands of nobody."""
+    names = {one.oid for one in seen.queues if one.name == cause.queue}
+    return cause.queue == effect.queue and any(
+        one.oid in names and one.ready_rows == 0 for one in seen.probes
+    )
+
+
+def waiting_for(seen: Observation, pids: tuple[int, ...]) -> frozenset[int]:
+    """Return the backends that waited at the end of the window for one of ``pids``, directly or behind another waiter."""
+    behind: set[int] = set()
+    ahead = set(pids)
+    while ahead:
+        found = {
+            row.pid
+            for row in seen.last.locks
+            if row.pid is not None and row.pid not in behind and set(row.blocked_by) & ahead
+        }
+        behind |= found
+        ahead = found
+    return frozenset(behind)
+
+
+def _number(finding: Finding, what: str) -> float | None:
+    return next(
+        (float(one.value) for one in finding.evidence if one.what == what and not isinstance(one.value, str)),
+        None,
+    )
+
+
+def _dead(seen: Observation, cause: Finding, effect: Finding) -> int:
+    oids = {*cause.relations, *effect.relations}
+    return sum(row.dead for row in seen.last.tables if row.oid in oids)
+
+
+# --- the rules ----------------------------------------------------------------------------------------
 
 RULES: tuple[Rule, ...] = (
     *_rules(
         """
-        claim-transaction-held -> vacuum-horizon-held, lock-queue, claim-not-skip-locked
-        vacuum-horizon-held -> lock-queue
+        # A worker that keeps its transaction open keeps its transaction id, which bounds what vacuum may remove.
+        claim-transaction-held -> vacuum-horizon-held
+        # The session that the line waits for keeps the table locked for as long as its transaction is open.
+        claim-transaction-held -> lock-queue
+        # One transaction does both. The line stops the work at once, the horizon slows it, so the line is told first.
         lock-queue -> vacuum-horizon-held
+        # Autovacuum gives way to a table lock: it is cancelled by who waits for it and does not wait itself.
+        lock-queue -> autovacuum-behind
+        # A listener inside an open transaction reads no notifications, and the queue cannot be truncated past it.
+        vacuum-horizon-held -> notify-queue-held
+        # A lock function in WHERE takes a lock for each row that the scan meets; those nobody releases are the leak.
+        claim-advisory-lock -> advisory-lock-leak
+        # The same open savepoints lock rows twice and fill the backend's cache of subtransaction ids.
+        multixact-from-subtransaction -> subtransaction-overflow
         """,
         _same_pid,
     ),
     *_rules(
         """
-        vacuum-horizon-held -> dead-tuples, claim-scans-dead-rows
-        autovacuum-settings -> dead-tuples, claim-scans-dead-rows
+        # The row that everybody waits for stays locked until the worker's transaction ends.
+        claim-transaction-held -> claim-not-skip-locked, hot-row
+        # Who waits for a row lock may stand behind a transaction that itself waits for a table lock.
+        lock-queue -> claim-not-skip-locked, hot-row, claim-transaction-held
+        """,
+        _in_the_way,
+    ),
+    *_rules(
+        """
+        # Vacuum may not remove what the oldest snapshot could see; pages, indexes and TOAST keep it too.
+        vacuum-horizon-held -> dead-tuples, claim-scans-dead-rows, heap-bloat, index-bloat, toast-bloat
+        """,
+        _keeps_its_dead_rows,
+    ),
+    *_rules(
+        """
+        # Rows younger than the horizon cannot be frozen, so the database's age grows with its holder's.
+        vacuum-horizon-held -> xid-wraparound
+        """,
+        _bounds_the_age,
+    ),
+    *_rules(
+        """
+        # Nobody removes dead rows before the trigger is passed, or at all where autovacuum is off.
+        autovacuum-settings -> dead-tuples, claim-scans-dead-rows, heap-bloat, index-bloat
+        """,
+        _trigger_not_reached,
+    ),
+    *_rules(
+        """
+        # A vacuum that does not finish has not removed the index entries: it cleans the indexes after the heap.
+        autovacuum-behind -> dead-tuples, claim-scans-dead-rows, heap-bloat, index-bloat, toast-bloat
+        # Each dead row keeps its entry at the head of the ready index, where the claim begins.
         dead-tuples -> claim-scans-dead-rows
-        multixact-from-subtransaction -> multixact-slru-waits
-        multixact-from-foreign-key -> multixact-slru-waits
-        multixact-from-share-lock -> multixact-slru-waits
-        jobs-stuck -> claim-empty-polls
+        # Space that dead rows take is what the table and its indexes have too much.
+        dead-tuples -> heap-bloat, index-bloat
+        # A row locked by one transaction and updated by its subtransaction, or locked by several, needs a MultiXact.
+        multixact-from-subtransaction -> multixact-slru-waits, multixact-wraparound, multixact-cache-small
+        multixact-from-foreign-key -> multixact-slru-waits, multixact-wraparound, multixact-cache-small
+        multixact-from-share-lock -> multixact-slru-waits, multixact-wraparound, multixact-cache-small
+        # A look-up that misses the cache reads a page under the lock that all others wait for.
+        multixact-cache-small -> multixact-slru-waits
+        # A plan that cannot use the partial index reads the whole table, or sorts what that index has in order.
+        claim-misses-partial-index -> claim-scans-consumed-rows, claim-sorts-backlog
+        # Wrong row counts make a scan of the table look cheaper than the index that serves the claim.
+        stale-statistics -> claim-scans-consumed-rows, claim-sorts-backlog
+        # One claim that locks the whole backlog, or locks rows it only looks at, leaves the other workers nothing.
+        claim-unbounded -> claim-empty-polls
+        claim-advisory-lock -> claim-empty-polls
         """,
         _same_queue,
     ),
     *_rules(
         """
-        vacuum-horizon-held -> heap-bloat, index-bloat, toast-bloat
-        lock-queue -> autovacuum-behind
-        autovacuum-behind -> dead-tuples, claim-scans-dead-rows, heap-bloat, index-bloat
-        autovacuum-settings -> heap-bloat, index-bloat, toast-bloat
-        dead-tuples -> heap-bloat, index-bloat
-        hot-blocked-by-index -> dead-tuples, index-bloat
-        hot-no-page-room -> dead-tuples, index-bloat
-        finished-jobs-kept -> autovacuum-settings, claim-scans-consumed-rows
+        # An update that is not heap-only leaves a line pointer and index entries that only vacuum removes.
+        hot-blocked-by-index -> dead-tuples
+        hot-no-page-room -> dead-tuples
         """,
-        _at_fault,
+        _updates_make_them,
+    ),
+    *_rules(
+        """
+        # An index that nothing reads, or that another one covers, blocks heap-only updates for nothing.
+        unused-index -> hot-blocked-by-index
+        duplicate-index -> hot-blocked-by-index
+        """,
+        _same_index,
+    ),
+    *_rules(
+        """
+        # Jobs claimed by workers that are gone are neither ready nor done.
+        jobs-stuck -> claim-empty-polls
+        """,
+        _nothing_ready,
+    ),
+    *_rules(
+        """
+        # Each client that waits keeps its connection, and new ones come to wait as well.
+        lock-queue -> connections-saturated
+        claim-transaction-held -> connections-saturated
+        """,
+        _fills_connections,
+    ),
+    *_rules(
+        """
+        # Workers that wait, or search, finish fewer jobs than arrive.
+        lock-queue -> backlog-growing
+        claim-transaction-held -> backlog-growing
+        claim-not-skip-locked -> backlog-growing
+        claim-scans-dead-rows -> backlog-growing
+        claim-scans-consumed-rows -> backlog-growing
+        claim-scans-ineligible-rows -> backlog-growing
+        claim-sorts-backlog -> backlog-growing
+        claim-advisory-lock -> backlog-growing
+        claim-unbounded -> backlog-growing
+        multixact-slru-waits -> backlog-growing
+        subtransaction-overflow -> backlog-growing
+        notify-contention -> backlog-growing
+        hot-row -> backlog-growing
+        retry-storm -> backlog-growing
+        jobs-stuck -> backlog-growing
+        connections-saturated -> backlog-growing
+        """,
+        _harmful,
     ),
 )
 
@@ -86,7 +283,10 @@ RULES: tuple[Rule, ...] = (
 def link_and_order(
     seen: Observation, queues: tuple[Queue, ...], findings: tuple[Finding, ...]
 ) -> tuple[Finding, ...]:
-    """Fill in ``caused_by`` and order the findings: a cause before what it causes, the worse story first."""
+    """Fill in ``caused_by``, withhold remedies that have to wait, and order the findings.
+
+    A cause stands before what it causes, the worse story before the milder.
+    """
     linked = []
     for effect in findings:
         causes: list[str] = []
@@ -99,7 +299,7 @@ def link_and_order(
                 if cause.check == rule.cause and cause.key != effect.key and rule.holds(seen, cause, effect)
             )
         linked.append(replace(effect, caused_by=tuple(dict.fromkeys(causes))))
-    return _ordered(_without_circles(linked))
+    return withhold(seen, _ordered(_without_circles(linked)))
 
 
 def _without_circles(findings: list[Finding]) -> list[Finding]:
@@ -153,3 +353,123 @@ def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
     for root in sorted((one for one in findings if not one.caused_by), key=rank):
         tell(root)
     return tuple(told[key] for key in told if key in by_key)
+
+
+# --- what has to wait ---------------------------------------------------------------------------------
+
+_VACUUMS: Final = re.compile(r"\bVACUUM\b|autovacuum|vacuum_cost|\bpg_repack\b", re.IGNORECASE)
+_BUILDS_INDEX: Final = re.compile(
+    r"\b(CREATE\s+(UNIQUE\s+)?INDEX|REINDEX\b.*)\s+CONCURRENTLY\b", re.IGNORECASE
+)
+
+
+def withhold(seen: Observation, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Take out the remedies that cannot work, or fight a symptom, before another finding is cured; say so in ``why``.
+
+    The findings stand in their order: causes first.
+    """
+    kept: list[Finding] = []
+    for one in findings:
+        remedies: list[Remedy] = []
+        waits: dict[str, list[Remedy]] = {}
+        for remedy in one.remedies:
+            reason = next(_reasons(seen, one, remedy, findings, kept), None)
+            if reason is None:
+                remedies.append(remedy)
+            else:
+                waits.setdefault(reason, []).append(remedy)
+        if waits:
+            said = " ".join(f"{reason}: {_named(held)}." for reason, held in waits.items())
+            one = replace(one, why=f"{one.why} {said}", remedies=tuple(remedies))
+        kept.append(one)
+    return tuple(kept)
+
+
+def _reasons(
+    seen: Observation, one: Finding, remedy: Remedy, findings: tuple[Finding, ...], before: list[Finding]
+) -> Iterator[str]:
+    """Yield why a remedy has to wait: the sentence up to the remedy's title."""
+    sql = "\n".join(remedy.sql)
+    for other in findings:
+        if other.key == one.key:
+            continue
+        if other.check == "vacuum-horizon-held":
+            if _VACUUMS.search(sql) and _same_queue(seen, other, one):
+                yield f"Comes after {_culprit(other)}, without which no vacuum removes a row"
+            if _BUILDS_INDEX.search(sql) and _index_build_waits(seen, other, one):
+                yield f"Comes after {_culprit(other)}, for whose snapshot the building of an index would wait"
+        elif other.check == "lock-queue" and remedy.lock and _behind_lock(seen, other, one):
+            yield f"Comes after {_culprit(other)}, behind whose lock it would wait"
+    for cause in before:
+        if cause.key in _above(one, before) and any(_same_work(remedy, each) for each in cause.remedies):
+            yield f"Done with the remedy of {cause.check}"
+
+
+def _above(one: Finding, before: list[Finding]) -> set[str]:
+    """Keys of all causes above a finding, however far."""
+    by_key = {each.key: each for each in before}
+    found: set[str] = set()
+    todo = list(one.caused_by)
+    while todo:
+        key = todo.pop()
+        if key not in found:
+            found.add(key)
+            todo.extend(by_key[key].caused_by if key in by_key else ())
+    return found
+
+
+def _culprit(finding: Finding) -> str:
+    """Who has to go first, in the words of the finding's title: what stands before its verb and number."""
+    pids = ", ".join(str(pid) for pid in finding.pids[:3])
+    return f"the end of session {pids} ({finding.check})" if pids else f"the cure of {finding.check}"
+
+
+def _named(remedies: list[Remedy]) -> str:
+    return "; ".join(shortened(one.title, 100) for one in remedies)
+
+
+def _index_build_waits(seen: Observation, holder: Finding, one: Finding) -> bool:
+    """Tell whether CREATE INDEX CONCURRENTLY would wait for the holder.
+
+    Before the index may be used, it waits for every session of the database with a snapshot older than its own, and before it
+    scans, for all transactions that hold a writer's lock on the table (index.c, WaitForOlderSnapshots, WaitForLockers). A slot or a
+    standby does not keep it waiting.
+    """
+    if any(row.pid in holder.pids and row.xmin is not None for row in seen.last.sessions):
+        return True
+    return any(
+        row.pid in holder.pids and row.granted and row.relation in one.relations and row.mode in _WRITERS
+        for row in seen.last.locks
+    )
+
+
+_WRITERS: Final = frozenset(
+    {
+        "RowExclusiveLock",
+        "ShareUpdateExclusiveLock",
+        "ShareRowExclusiveLock",
+        "ExclusiveLock",
+        "AccessExclusiveLock",
+    }
+)
+"""Lock modes that conflict with the SHARE lock an index build must be able to take."""
+
+
+def _behind_lock(seen: Observation, line: Finding, one: Finding) -> bool:
+    """Tell whether an exclusive lock, held or waited for, stands on a table of both findings."""
+    tables = set(line.relations) & set(one.relations) if line.relations else set(one.relations)
+    return any(row.relation in tables and row.mode == "AccessExclusiveLock" for row in seen.last.locks)
+
+
+def _same_work(remedy: Remedy, other: Remedy) -> bool:
+    """Tell whether two remedies do the same: one VACUUM of a table serves both findings, whatever its options."""
+    return remedy.sql == other.sql or (_vacuumed(remedy) != "" and _vacuumed(remedy) == _vacuumed(other))
+
+
+def _vacuumed(remedy: Remedy) -> str:
+    """The table that a remedy vacuums by hand, "" for none."""
+    for sql in remedy.sql:
+        found = re.match(r"VACUUM\s*(?:\([^)]*\))?\s*(.+?);?\s*$", sql)
+        if found:
+            return found[1]
+    return ""

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
@@ -308,7 +309,7 @@ def _statement(file: Path) -> str:
     return text
 
 
-def _not_beside_recording(context: click.Context) -> None:
+def not_beside_recording(context: click.Context) -> None:
     """Reject options that say how to observe a server, where a recording is read instead."""
     idle = {"dsn", "host", "port", "username", "dbname", "claim_query", "window", "explain"}
     if context.params.get("recording") is None:
@@ -329,12 +330,16 @@ def _checks() -> tuple[Check, ...]:
     return all_checks()
 
 
-def observation_for(settings: Settings) -> Observation:
+def observation_for(settings: Settings, *, probe_seconds: float | None = None) -> Observation:
     """The recording's observation, or one made now; redacted where that was asked for.
 
-    A longer window shows its progress on standard error where that is a terminal.
+    A longer window shows its progress on standard error where that is a terminal. ``probe_seconds`` is the time for
+    the bounded looks after the window, where a command has less of it than others.
     """
-    seen = _recorded(settings.recording, settings.queues) if settings.recording else _observed(settings)
+    if settings.recording is not None:
+        seen = _recorded(settings.recording, settings.queues)
+    else:
+        seen = _observed(settings, probe_seconds)
     if settings.redacted:
         from pgqdoctor.redact import redact
 
@@ -342,7 +347,7 @@ def observation_for(settings: Settings) -> Observation:
     return seen
 
 
-def _observed(settings: Settings) -> Observation:
+def _observed(settings: Settings, probe_seconds: float | None) -> Observation:
     from pgqdoctor.collect import ObserveOptions, observe
 
     how = ObserveOptions(
@@ -351,6 +356,8 @@ def _observed(settings: Settings) -> Observation:
         claim_queries=settings.claim_queries,
         explain=settings.explain,
     )
+    if probe_seconds is not None:
+        how = dataclasses.replace(how, probe_seconds=probe_seconds)
     with _progress(settings.window) as progress:
         return observe(settings.conninfo, how, progress)
 
@@ -438,7 +445,30 @@ def width(output: Path | None) -> int:
 # --- commands ---------------------------------------------------------------------------------------
 
 
+ELSEWHERE = {
+    "explain": "pgqdoctor.cli_explain:explain",
+    "fix": "pgqdoctor.cli_fix:fix",
+    "lint": "pgqdoctor.cli_lint:lint",
+    "triage": "pgqdoctor.cli_triage:triage",
+}
+"""Commands in modules of their own, imported when one of them is asked for."""
+
+
+class Commands(click.Group):
+    """The commands of this module and those of ELSEWHERE."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = ELSEWHERE[cmd_name].partition(":")
+        return cast("click.Command", getattr(import_module(module), name))
+
+
 @click.group(
+    cls=Commands,
     invoke_without_command=True,
     epilog="Exit status: 0 nothing at or above --fail-on; 1 something is; 2 wrong usage or settings; "
     "3 the server could not be reached or observed.",
@@ -468,7 +498,7 @@ def report(context: click.Context, /, **given: Any) -> int:
     from pgqdoctor.render import render
     from pgqdoctor.report import verdict_reaches
 
-    _not_beside_recording(context)
+    not_beside_recording(context)
     chosen = settings(given, window=REPORT_WINDOW_S)
     result = diagnose(observation_for(chosen), only=chosen.only, ignore=chosen.ignore, limits=chosen.limits)
     write(
@@ -486,7 +516,7 @@ def queues(context: click.Context, /, **given: Any) -> int:
     from pgqdoctor.engine import diagnose
     from pgqdoctor.render import render_queues
 
-    _not_beside_recording(context)
+    not_beside_recording(context)
     chosen = settings(given, window=QUEUES_WINDOW_S, formats=QUEUE_FORMATS)
     result = diagnose(observation_for(chosen), only=(), ignore=(), limits={})
     write(

@@ -87,6 +87,8 @@ class Watched:
     tables: tuple[int, ...]
     indexes: tuple[int, ...]
     statements: tuple[int, ...]
+    queues: tuple[int, ...] = ()
+    """Tables whose sequences are read: the queues and their partitions."""
 
 
 def observe(conninfo: str, options: ObserveOptions, progress: Progress | None = None) -> Observation:
@@ -193,6 +195,7 @@ class Observer:
             tables=tuple(dict.fromkeys(tables)),
             indexes=tuple(row.oid for row in catalog.indexes),
             statements=tuple(dict.fromkeys(statements)),
+            queues=tuple(sorted(queues)),
         )
 
     def reading(self, watched: Watched) -> Reading:
@@ -212,6 +215,7 @@ class Observer:
             slots=self._rows(rows.SlotRow, "slots"),
             standbys=self._rows(rows.StandbyRow, "standbys"),
             vacuums=self._rows(rows.VacuumRow, "vacuums"),
+            sequences=self._rows(rows.SequenceRow, "sequences", {"oids": list(watched.queues)}),
         )
 
     def sample_window(self, progress: Progress | None) -> tuple[tuple[Sample, ...], bool]:

@@ -23,8 +23,10 @@ class Feature(Enum):
     TRANSACTION_TIMEOUT = "transaction_timeout"
     VACUUM_MAX_THRESHOLD = "autovacuum_vacuum_max_threshold"
     SKIP_SCAN = "btree skip scan"
+    WORKERS_WITHOUT_RESTART = "autovacuum_max_workers changes without a restart"
     AUTOVACUUM_SCORES = "pg_stat_autovacuum_scores"
     BUFFER_WAIT_CLASS = "wait event type Buffer"
+    WIDE_MULTIXACT_MEMBERS = "64-bit MultiXact member offsets"
 
 
 SINCE: Final[dict[Feature, int]] = {
@@ -38,8 +40,10 @@ SINCE: Final[dict[Feature, int]] = {
     Feature.TRANSACTION_TIMEOUT: 170000,
     Feature.VACUUM_MAX_THRESHOLD: 180000,
     Feature.SKIP_SCAN: 180000,
+    Feature.WORKERS_WITHOUT_RESTART: 180000,
     Feature.AUTOVACUUM_SCORES: 190000,
     Feature.BUFFER_WAIT_CLASS: 190000,
+    Feature.WIDE_MULTIXACT_MEMBERS: 190000,
 }
 
 LOWEST_SERVED: Final = 140000

@@ -99,6 +99,7 @@ class _Builder(Generic[T]):
         self._post: Callable[[Posted[T]], None] = lambda posted: None
         self._thread = threading.Thread(target=self._run, name="pgqdoctor-frames", daemon=True)
         self._backlog: deque[int] = deque()
+        self._made: tuple[int, T] | None = None
 
     def start(self, post: Callable[[Posted[T]], None]) -> None:
         self._post = post
@@ -146,11 +147,15 @@ class _Builder(Generic[T]):
     def _build(self, wanted: int | None, first: int, last: int) -> None:
         number = last if wanted is None else min(max(wanted, first), last)
         try:
-            frame = self._frame(number)
-            if frame is None:
-                return
-            self.history.note_pulse(number, frame.pulse)
-            shown = self.derive(frame)
+            if self._made is None or self._made[0] != number:
+                frame = self._frame(number)
+                if frame is None:
+                    return
+                self.history.note_pulse(number, frame.pulse)
+                self._made = (number, self.derive(frame))
+            elif number != last:
+                # An older moment stays on the screen; the numbers over time go on.
+                self._note(last)
         except Exception as error:  # One bad moment must not end the dashboard.
             self._post(Failure(message=f"this moment could not be shown: {type(error).__name__}: {error}"))
             return
@@ -158,7 +163,7 @@ class _Builder(Generic[T]):
             return
         self._post(
             Snapshot(
-                shown=shown,
+                shown=self._made[1],
                 number=number,
                 first=first,
                 last=last,
@@ -168,8 +173,9 @@ class _Builder(Generic[T]):
         )
 
     def _frame(self, number: int) -> Frame | None:
-        seen = observation_of(self._window(number))
-        return None if seen is None else frame_of(seen, self.judging)
+        window = self._window(number)
+        seen = observation_of(window)
+        return None if seen is None else frame_of(seen, self.judging, since=window[-2].beat.at)
 
     def _window(self, number: int) -> tuple[Moment, ...]:
         with self._lock:
@@ -180,9 +186,10 @@ class _Builder(Generic[T]):
         return window if whole else self.history.moments(number, self.judging.window_s)
 
     def _note(self, number: int) -> None:
-        seen = observation_of(self.history.moments(number, self.judging.window_s))
+        window = self._window(number)
+        seen = observation_of(window)
         if seen is not None:
-            self.history.note_pulse(number, pulse(seen))
+            self.history.note_pulse(number, pulse(seen, since=window[-2].beat.at))
 
 
 class LiveFeed(Generic[T]):

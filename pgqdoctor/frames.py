@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgqdoctor.check import Check
@@ -11,7 +11,6 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.pulse import Pulse, pulse
 from pgqdoctor.queue import Queue, build_queues
 from pgqdoctor.report import Report
-from pgqdoctor.window import Moment, observation_of, window_of
 
 WINDOW_S = 10.0
 """Seconds a frame looks back: the window of ``pgqdoctor report``, so that both say the same."""
@@ -43,16 +42,9 @@ class Frame:
         return self.observation.last.at
 
 
-def frame_of(seen: Observation, judging: Judging | None = None) -> Frame:
-    """Judge an observation."""
+def frame_of(seen: Observation, judging: Judging | None = None, *, since: float | None = None) -> Frame:
+    """Judge an observation; ``since`` is the reading before the last, from which its waits are counted."""
     how = judging or Judging()
     report = diagnose(seen, only=how.only, ignore=how.ignore, limits=how.limits, checks=how.checks)
     queues = build_queues(seen)
-    return Frame(observation=seen, report=report, pulse=pulse(seen, queues), queues=queues)
-
-
-def frame_at(moments: Sequence[Moment], judging: Judging | None = None) -> Frame | None:
-    """Judge the window at the end of the moments; None for fewer than two readings."""
-    how = judging or Judging()
-    seen = observation_of(window_of(moments, how.window_s))
-    return None if seen is None else frame_of(seen, how)
+    return Frame(observation=seen, report=report, pulse=pulse(seen, queues, since=since), queues=queues)

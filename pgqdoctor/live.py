@@ -32,7 +32,8 @@ SAMPLE_S: Final = 0.1
 """Ten samples a second, as in a report."""
 CATALOG_S: Final = 60.0
 """The catalog and up to 5,000 statement texts are read anew once a minute: new queues are no emergency."""
-LOOK_S: Final = 10.0
+LOOK_S: Final = 5.0
+"""The oldest ready job is what an engineer watches: it may be this old on the screen."""
 LOOK_SHARE: Final = 0.05
 """The looks may take a twentieth of the time: a dear one is repeated more seldom."""
 HANG_S: Final = 12.0

@@ -46,7 +46,8 @@ class Activity:
 
     ``looked`` of the ``made`` were looked at; ``kinds`` counts those by kind. ``members`` is their average number of members by
     kind. ``members_zeroed`` estimates the same for all of them from the member pages begun (pg_stat_slru.blks_zeroed), None
-    where those are too few. ``lookups`` and ``misses`` are hits and reads of the members' pages.
+    where those are too few. ``lookups`` are hits and reads of the members' pages, ``misses`` the reads; a lookup goes through the
+    offsets' pages too, whose reads are ``offset_misses``.
     """
 
     seconds: float
@@ -59,6 +60,7 @@ class Activity:
     members_zeroed: float | None
     lookups: int
     misses: int
+    offset_misses: int
 
     @property
     def per_second(self) -> float:
@@ -128,7 +130,7 @@ def activity(seen: Observation) -> Activity:
         if seen.restarted
         else (seen.last.database.next_multixact - seen.first.database.next_multixact) % WRAP
     )
-    zeroed, lookups, misses = _slru(seen, "multixact_member")
+    zeroed, lookups, misses = slru_growth(seen, "multixact_member")
     return Activity(
         seconds=seen.seconds,
         made=made,
@@ -139,6 +141,7 @@ def activity(seen: Observation) -> Activity:
         members_zeroed=zeroed * MEMBERS_PER_PAGE / made if made and zeroed >= PAGES_TO_COUNT else None,
         lookups=lookups,
         misses=misses,
+        offset_misses=slru_growth(seen, "multixact_offset")[2],
     )
 
 
@@ -237,8 +240,11 @@ def _tables_of(seen: Observation, session: SampledSession) -> frozenset[TableNam
     )
 
 
-def _slru(seen: Observation, name: str) -> tuple[int, int, int]:
-    """Pages begun, hits and reads of an SLRU in the window; a counter that was reset counts from zero."""
+def slru_growth(seen: Observation, name: str) -> tuple[int, int, int]:
+    """Return the pages begun, the lookups (hits and reads) and the reads of an SLRU in the window.
+
+    A counter that was reset counts from zero.
+    """
     first = next((row for row in seen.first.slru if row.name == name), None)
     last = next((row for row in seen.last.slru if row.name == name), None)
     if first is None or last is None:

@@ -26,6 +26,7 @@ from pgqdoctor.rows import (
     LockRow,
     MultixactRow,
     PreparedRow,
+    SequenceRow,
     SessionRow,
     SettingRow,
     SlotRow,
@@ -101,6 +102,7 @@ class Reading:
     slots: tuple[SlotRow, ...]
     standbys: tuple[StandbyRow, ...]
     vacuums: tuple[VacuumRow, ...]
+    sequences: tuple[SequenceRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +231,12 @@ class QueueIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProbe:
-    """What EXPLAIN said about the claim. ``document`` is its JSON; ``error`` says why there is none."""
+    """What EXPLAIN said about the claim. ``document`` is its JSON; ``error`` says why there is none.
+
+    ``mode`` is the contract's plan, select, lock or full (the parameters filled in), or generic: the plan a server makes for
+    any value of the parameters, which prepared statements get from their sixth execution on where it looks no dearer. A generic
+    plan is never executed; its ``sql`` has $1, $2 ...
+    """
 
     mode: str
     sql: str
@@ -238,6 +245,11 @@ class PlanProbe:
     error: str | None = None
     timed_out: bool = False
     buffers_before: int | None = None
+    statement: str = ""
+    """The claim that the explained SELECT was taken out of."""
+    bound: bool = False
+    """For a generic plan: True where the application's own text shows these parameters, False where it was normalised by
+    pg_stat_statements, so that any of them may be a constant in truth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from pgqdoctor.sqlrewrite import (
     is_harmless,
     locking_select,
     parameters_of,
+    renumber_parameters,
 )
 
 CLAIMED_AT_ONCE: Final = "1"
@@ -80,6 +81,26 @@ def make_explainable(
         harmless=harmless,
         reason=reason,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generic:
+    """The SELECT of a claim with its parameters, numbered from 1 without gaps as PREPARE wants them."""
+
+    select: str
+    parameters: int
+
+
+def make_generic(statement: Statement, claim: Claim) -> Generic | None:
+    """Return the SELECT that finds a claim's jobs for a generic plan; None where it has no parameters."""
+    select = finding_select(statement.text, claim)
+    if select is None or not parameters_of(select):
+        return None
+    try:
+        text, numbers = renumber_parameters(select)
+    except ValueError:
+        return None
+    return Generic(select=text, parameters=len(numbers))
 
 
 def literal_for(use: ParameterUse, identity: QueueIdentity, columns: dict[str, ColumnRow]) -> str | None:

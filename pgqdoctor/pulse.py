@@ -8,6 +8,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenStatement, build_queues
 from pgqdoctor.report import QueueFacts, queue_facts
 from pgqdoctor.sqlwords import purpose
+from pgqdoctor.waits import Share, idle_in_transaction, shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +39,28 @@ class QueuePulse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """All queues at one moment. ``at`` is the server's clock."""
+    """All queues at one moment. ``at`` is the server's clock; ``waits`` are average active sessions by group."""
 
     at: float
     queues: tuple[QueuePulse, ...]
+    waits: tuple[Share, ...]
+    idle_in_transaction: float
 
     def of(self, name: str) -> QueuePulse | None:
         """Return the queue of that name, or None."""
         return next((one for one in self.queues if one.name == name), None)
 
 
-def pulse(seen: Observation, queues: tuple[Queue, ...] | None = None) -> Pulse:
-    """Return the numbers of every queue at the end of the window."""
+def pulse(seen: Observation, queues: tuple[Queue, ...] | None = None, *, since: float | None = None) -> Pulse:
+    """Return the numbers of every queue over the window; waits are those of the samples after ``since``."""
     found = build_queues(seen) if queues is None else queues
-    return Pulse(at=seen.last.at, queues=tuple(pulse_of(one) for one in found))
+    samples = [one for one in seen.samples if since is None or one.at > since]
+    return Pulse(
+        at=seen.last.at,
+        queues=tuple(pulse_of(one) for one in found),
+        waits=shares(samples),
+        idle_in_transaction=idle_in_transaction(samples),
+    )
 
 
 def pulse_of(queue: Queue, facts: QueueFacts | None = None) -> QueuePulse:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pgqdoctor.features import Feature
 from pgqdoctor.names import Names, same_table
@@ -40,6 +40,9 @@ from pgqdoctor.sqlread import read_sql
 from pgqdoctor.vacuuming import trigger_of
 
 _Row = TypeVar("_Row", TableCounterRow, IndexCounterRow)
+
+GENERIC: Final = "generic"
+"""PlanProbe.mode of a plan made for any value of the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,9 @@ class SeenStatement:
     temp_blocks: int
     samples: int
     query_id: int | None
+    wal_bytes: int | None = None
+    """WAL written in the window, None where pg_stat_statements does not count it."""
+    wal_page_images: int | None = None
 
     @property
     def seen(self) -> bool:
@@ -277,9 +283,15 @@ class Queue:
 
     @property
     def plan(self) -> ReadPlan | None:
-        """The plan of the claim, the measured one before the merely planned."""
-        measured = [one for one in self.plans if one.plan.analyzed]
-        return measured[0] if measured else (self.plans[0] if self.plans else None)
+        """The plan of the claim, the measured one before the merely planned; never a generic one."""
+        custom = [one for one in self.plans if one.probe.mode != GENERIC]
+        measured = [one for one in custom if one.plan.analyzed]
+        return measured[0] if measured else (custom[0] if custom else None)
+
+    @property
+    def generic_plan(self) -> ReadPlan | None:
+        """The claim's plan for any value of its parameters, None where it has none or no such plan could be had."""
+        return next((one for one in self.plans if one.probe.mode == GENERIC), None)
 
     def waits(self, *, wait_type: str | None = None) -> Counter[str]:
         """Count samples of sessions at this queue's statements by "type:event"."""
@@ -475,6 +487,8 @@ def _counted(
         temp_blocks=new.temp_blocks_written - old.temp_blocks_written,
         samples=samples,
         query_id=query_id,
+        wal_bytes=None if new.wal_bytes is None else new.wal_bytes - (old.wal_bytes or 0),
+        wal_page_images=None if new.wal_page_images is None else new.wal_page_images - (old.wal_page_images or 0),
     )
 
 
@@ -494,7 +508,13 @@ def _added(one: SeenStatement, other: SeenStatement) -> SeenStatement:
         temp_blocks=one.temp_blocks + other.temp_blocks,
         samples=max(one.samples, other.samples),
         query_id=one.query_id,
+        wal_bytes=_sum_known(one.wal_bytes, other.wal_bytes),
+        wal_page_images=_sum_known(one.wal_page_images, other.wal_page_images),
     )
+
+
+def _sum_known(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _sessions(seen: Observation, by_text: dict[str, SeenStatement]) -> tuple[WaitingSession, ...]:

@@ -106,6 +106,7 @@ class _Redactor:
             QueueIdentity: {"claim_sql": text, "ready_predicate": text, "ready_state_predicate": text},
             PlanProbe: {
                 "sql": text,
+                "statement": text,
                 "parameters": lambda values: {name: text(value) for name, value in values.items()},
                 "document": self.document,
                 "error": self.sentence,

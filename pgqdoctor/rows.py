@@ -158,6 +158,10 @@ class StatementCounterRow:
     blocks_read: int
     blocks_dirtied: int
     temp_blocks_written: int
+    wal_bytes: int | None = None
+    """WAL written, page images included; None before version 1.8 of the extension."""
+    wal_page_images: int | None = None
+    """Full page images in it: the first change of a page after a checkpoint writes the whole page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,12 +262,13 @@ class ColumnRow:
     statistics_target: int | None
     inherited_statistics: bool
     """True where the statistics shown are those of the whole inheritance tree."""
+    correlation: float | None = None
+    """pg_stats.correlation: 1 or -1 where the rows lie in the order of the column, 0 where they lie anyhow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRow:
-    """One index. ``definition`` and ``predicate`` are None where reading them would have to wait for a lock.
-    """
+    """One index. ``definition`` and ``predicate`` are None where reading them would have to wait for a lock."""
 
     oid: int
     table: int
@@ -310,6 +315,27 @@ class ForeignKeyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceRow:
+    """One sequence that numbers a column of a queue."""
+
+    sequence: int
+    """Its oid; one sequence may number several columns."""
+    table: int
+    column: str
+    schema: str
+    name: str
+    column_type: str
+    last_value: int | None
+    """None where it was never used, or where the role may not read it."""
+    last_possible: int
+    """The largest value that both the sequence and the column's type allow."""
+    increment: int
+    cycles: bool
+    identity: bool
+    """True for GENERATED ... AS IDENTITY: the sequence follows the column's type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerRow:
     """One user trigger of a table and the function it calls."""
 
@@ -346,7 +372,7 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultixactRow:
-    """One recently made MultiXact: the lock modes of its members, sorted."""
+    """One recently made MultiXact: the lock modes of its members, sorted; of each transaction id its strongest."""
 
     id: int
     modes: tuple[str, ...]

@@ -17,6 +17,7 @@ sessions start before the first commits):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -143,7 +144,9 @@ class _Finder:
             # caller.
             return None
         writers = self.writers(table)
-        if writers and not self.takes(writers, conditions):
+        # A worker asks for the next job, one or in an order; who moves or deletes a heap of rows does not.
+        next_one = limit == 1 or (limit_kind == "parameter" and bool(order or level.how == "expr"))
+        if writers and not self.takes(writers, conditions, next_one=next_one):
             return None
         shape: ClaimShape = (
             "skip-locked" if wait == "skip locked" else "nowait" if wait == "nowait" else "blocking"
@@ -170,18 +173,24 @@ class _Finder:
             by_key=keyed,
         )
 
-    def takes(self, writers: list[Level], conditions: tuple[Condition, ...]) -> bool:
-        """Tell whether the writes behind a lock take jobs, rather than prune, finish or put them back."""
+    def takes(self, writers: list[Level], conditions: tuple[Condition, ...], *, next_one: bool) -> bool:
+        """Tell whether the writes behind a lock take jobs, rather than prune, finish or put them back.
+
+        ``next_one``: the search asks for the next job in line, not for whatever it finds.
+        """
         for level in writers:
             if level.kind == "delete":
-                # Whoever deletes without reading what was deleted is pruning.
-                if self.returns:
+                # Whoever deletes without reading what was deleted is pruning, unless it takes the next in line.
+                if self.returns or (next_one and not _overdue(conditions)):
                     return True
                 continue
             meaning = purpose(self.reader.assignments(level), conditions)
-            # An update that neither returns its rows nor marks them as taken leaves no way to know which they were:
-            # it moves jobs on (scheduled to available), nobody works on them.
-            if meaning == "claim" or (self.returns and meaning != "release"):
+            # An update that neither returns its rows nor marks them as taken leaves no way to know which they
+            # were: it moves jobs on (scheduled to available), nobody works on them. The next job in line is
+            # taken all the same, by a worker that needs nothing of it or whose text lost its words.
+            if meaning == "claim" or (
+                meaning != "release" and (self.returns or (next_one and not _overdue(conditions)))
+            ):
                 return True
         return False
 
@@ -257,7 +266,9 @@ class _Finder:
         own = self.merged([level])
         if level.kind == "delete":
             # The loser of the race finds the row gone, so the delete itself is the guard.
-            if not limited or not self.returns:
+            if not limited:
+                return None
+            if not self.returns and (not _next_in_line(limited[0]) or _overdue(self.merged(limited))):
                 return None
             return self.found(level, limited, shape="guarded", rechecks=True)
         sets = self.reader.assignments(level)
@@ -277,7 +288,8 @@ class _Finder:
                 for each in limited
                 for test in self.merged([each])
             )
-            if asks and (self.returns or meaning == "claim"):
+            next_one = meaning is None and _next_in_line(limited[0]) and not _overdue(self.merged(limited))
+            if asks and (self.returns or meaning == "claim" or next_one):
                 return self.found(level, limited, shape="unguarded", rechecks=False)
             return None
         if not guarded or meaning == "finish":
@@ -458,6 +470,27 @@ def _advisory_names(root: Any) -> Iterator[str]:
             name = dotted(node.funcname).removeprefix("pg_catalog.")
             if name in ADVISORY_LOCKS:
                 yield name
+
+
+_PAST = re.compile(
+    r"lease|heart_?beat|lock(?:ed)?_?(?:at|until)|expire|claimed_?at|started_?at|deadline"
+    r"|finished|completed|created|updated|processed|done_?at|ended",
+    re.IGNORECASE,
+)
+
+
+def _next_in_line(level: Level) -> bool:
+    """Tell whether a search asks for the next row, one or in an order, rather than for whatever it finds."""
+    kind, limit = limit_of(level.limit)
+    return limit == 1 or (kind == "parameter" and bool(level.sort or level.how == "expr"))
+
+
+def _overdue(conditions: tuple[Condition, ...]) -> bool:
+    """Tell whether a search asks for old rows by a sign of life or an end: a reaper's or a pruning's."""
+    return any(
+        test.operator in ("<", "<=") and test.column is not None and _PAST.search(test.column)
+        for test in conditions
+    )
 
 
 def _joins(levels: list[Level], taken: Item) -> tuple[TableName, ...]:

@@ -38,6 +38,14 @@ HELD_AGE: Final = 1_000
 """Transactions by which short transactions, one after the other, keep the horizon behind at every sample. Busy
 workers keep it behind by about as many transactions as there are workers."""
 
+LEAST_THRESHOLD: Final = 1_000
+"""Dead rows: the smallest threshold suggested, as each vacuum reads every index whatever it removes."""
+MOST_THRESHOLD: Final = 10_000
+"""Dead rows: the largest threshold suggested, half of FAR_TRIGGER."""
+FAR_TRIGGER: Final = 20_000
+"""Dead rows that a trigger may let pile up: four times the 5,000 scattered ones that made a claim read 5,017 buffers instead of 3.
+"""
+
 _OFF = ("false", "off", "no", "0")
 
 
@@ -69,6 +77,21 @@ def trigger_of(table: TableRow, catalog: Catalog) -> int:
     trigger += parameter(table, catalog, "autovacuum_vacuum_scale_factor") * rows
     most = parameter(table, catalog, "autovacuum_vacuum_max_threshold")
     return int(min(trigger, most) if most >= 0 else trigger)
+
+
+def threshold_for(
+    making: float, naptime_s: float, *, least: int = LEAST_THRESHOLD, most: int = MOST_THRESHOLD
+) -> tuple[int, float]:
+    """Return the threshold (dead rows) and the period (seconds) that it gives at ``making`` dead rows per second.
+
+    One naptime's worth of dead rows is the least that can be had; it is rounded to two digits and kept between ``least`` and
+    ``most``.
+    """
+    wanted = making * naptime_s
+    digits = max(len(str(int(wanted))) - 2, 0)
+    rounded = round(wanted, -digits)
+    threshold = int(min(max(rounded, least), most))
+    return threshold, max(threshold / making, naptime_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The live dashboard: an app, screens and widgets, each fed a Report."""
+"""The dashboard: screens that are fed an Observation and its Report, and neither query nor judge."""

@@ -31,12 +31,12 @@ class QueueList:
 
 def render_report(report: Report, *, color: bool, width: int) -> str:
     """Write the report as indented JSON."""
-    return _written(report)
+    return written(report)
 
 
 def render_queues(report: Report, *, color: bool, width: int) -> str:
     """Write the report's queues as indented JSON."""
-    return _written(
+    return written(
         QueueList(
             tool=report.tool,
             generated_at=report.generated_at,
@@ -48,7 +48,7 @@ def render_queues(report: Report, *, color: bool, width: int) -> str:
     )
 
 
-def _written(value: Report | QueueList) -> str:
+def written(value: object) -> str:
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:

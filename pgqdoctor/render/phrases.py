@@ -149,9 +149,14 @@ def remedy_takes(remedy: Remedy) -> str:
     return f"{lock}, {blocks}, {'needs a restart' if remedy.restart else 'needs no restart'}"
 
 
+def acts_on_server(remedy: Remedy) -> bool:
+    """Tell whether the remedy is SQL that changes the server, and not work on the application."""
+    return remedy.kind in ("sql", "setting") and bool(remedy.sql)
+
+
 def has_no_undo(remedy: Remedy) -> bool:
     """Tell whether the remedy acts on the server and its report gives no way back."""
-    return remedy.kind in ("sql", "setting") and bool(remedy.sql) and not remedy.undo
+    return acts_on_server(remedy) and not remedy.undo
 
 
 def ready_rows(queue: QueueFacts) -> str:

@@ -30,6 +30,7 @@ from pgqdoctor.rows import (
     ForeignKeyRow,
     IndexCounterRow,
     IndexRow,
+    LockRow,
     MultixactRow,
     SessionRow,
     SettingRow,
@@ -445,3 +446,31 @@ def multixacts_made(per_second: float, **changes: Any) -> Reading:
         ),
         **changes,
     )
+
+
+def lock(pid: int | None, mode: str = "AccessShareLock", **changes: Any) -> LockRow:
+    """A granted lock on public.jobs; with ``blocked_by`` and ``wait_age_s`` a waiting one."""
+    known = LockRow(
+        pid=pid,
+        locktype="relation",
+        database=5,
+        relation=JOBS,
+        mode=mode,
+        granted="blocked_by" not in changes,
+        wait_age_s=None,
+        classid=None,
+        objid=None,
+        blocked_by=(),
+    )
+    return replace(known, **changes)
+
+
+def held_open(pid: int, text: int, seconds: float, **changes: Any) -> tuple[Sample, ...]:
+    """Samples, ten per second, of a session that has been idle in transaction for ``seconds`` at the end of the window."""
+    found = []
+    for place in range(int(WINDOW_S * 10)):
+        at = place / 10
+        age = seconds - (WINDOW_S - 0.1 - at)
+        one = sampled(pid, text, state="idle in transaction", xact_age_s=age, state_age_s=age, xid_age=100)
+        found.append(Sample(at=at, sessions=(replace(one, **changes),) if age >= 0 else ()))
+    return tuple(found)

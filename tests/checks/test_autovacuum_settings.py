@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pgqdoctor.checks.autovacuum_settings import CHECK, Limits, threshold_for
+from pgqdoctor.checks.autovacuum_settings import CHECK
 from pgqdoctor.finding import Finding
 from pgqdoctor.rows import SettingRow
+from pgqdoctor.vacuuming import threshold_for
 
 from . import build
 
@@ -121,7 +122,7 @@ def test_held_horizon_is_no_matter_of_settings() -> None:
     ],
 )
 def test_threshold(making: float, naptime: float, threshold: int, period: float) -> None:
-    assert threshold_for(making, naptime, Limits()) == (threshold, period)
+    assert threshold_for(making, naptime) == (threshold, period)
 
 
 def test_switched_off() -> None:

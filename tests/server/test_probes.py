@@ -33,6 +33,7 @@ PROBES: dict[str, tuple[type, Mapping[str, object] | None]] = {
     "slots": (rows.SlotRow, None),
     "standbys": (rows.StandbyRow, None),
     "vacuums": (rows.VacuumRow, None),
+    "sequences": (rows.SequenceRow, {"oids": OIDS}),
     "multixacts": (rows.MultixactRow, {"ids": []}),
 }
 LOOSE: dict[str, tuple[set[str], Mapping[str, object] | None]] = {

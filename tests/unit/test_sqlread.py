@@ -267,6 +267,59 @@ def test_claims(case: tuple[str, str, str, str, bool, bool]) -> None:
     assert found == (shape, table, limit_kind, repeatable, writes)
 
 
+NOTHING_RETURNED = {
+    "one at a time, normalised": (
+        "UPDATE q SET state = $1 WHERE id = (SELECT id FROM q WHERE state = $2 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)",
+        "skip-locked",
+    ),
+    "taken and done at once": (
+        "UPDATE q SET state = 'done' WHERE id = (SELECT id FROM q WHERE state = 'ready' LIMIT 1 FOR UPDATE SKIP LOCKED)",
+        "skip-locked",
+    ),
+    "without SKIP LOCKED": (
+        "UPDATE q SET state = $1 WHERE id = (SELECT id FROM q WHERE state = $2 ORDER BY id LIMIT $3 FOR UPDATE)",
+        "blocking",
+    ),
+    "without a lock": (
+        "UPDATE q SET state = $1 WHERE id = (SELECT id FROM q WHERE state = $2 ORDER BY id LIMIT $3)",
+        "unguarded",
+    ),
+    "deleted through a CTE": (
+        "WITH c AS (SELECT id FROM q WHERE state = $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED) "
+        "DELETE FROM q USING c WHERE q.id = c.id",
+        "delete-skip-locked",
+    ),
+    "deleted, no state": (
+        "DELETE FROM q WHERE id = (SELECT id FROM q ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        "delete-skip-locked",
+    ),
+    "deleted without a lock": (
+        "DELETE FROM q WHERE id = (SELECT id FROM q WHERE state = $1 ORDER BY id LIMIT $2)",
+        "guarded",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "shape"), NOTHING_RETURNED.values(), ids=NOTHING_RETURNED.keys())
+def test_the_next_job_in_line_is_claimed_even_if_nothing_is_returned(text: str, shape: str) -> None:
+    assert claim_of(text).shape == shape
+
+
+PRUNING = {
+    "old jobs": "DELETE FROM q WHERE id IN (SELECT id FROM q WHERE finished_at < $1 ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    "created long ago": "DELETE FROM q WHERE id IN (SELECT id FROM q WHERE created_at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
+    "lease is past": (
+        "UPDATE q SET state = $1, attempts = attempts + 1 WHERE id IN "
+        "(SELECT id FROM q WHERE state = $2 AND lease_until < now() ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", PRUNING.values(), ids=PRUNING.keys())
+def test_pruning_and_reaping_in_an_order_are_no_claims(text: str) -> None:
+    assert only(text).claims == ()
+
+
 INNOCENTS = {
     "transfer": "SELECT * FROM accounts WHERE id = $1 FOR UPDATE",
     "transfer with LIMIT": 'SELECT "accounts".* FROM "accounts" WHERE "accounts"."id" = $1 LIMIT $2 FOR UPDATE',

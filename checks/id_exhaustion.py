@@ -1,0 +1,191 @@
+"""The ids of the queue run out.
+
+An integer column holds 2,147,483,647 ids. A queue uses them up by its traffic, not by its size: a table of ten rows can
+have consumed them all, and from then on every enqueue fails with "nextval: reached maximum value of sequence". INSERT ... ON
+CONFLICT DO NOTHING takes a value before it finds the conflict, so that enqueueing the same job again and again burns ids
+without adding a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import remedy
+from pgqdoctor.check import COUNTERS, Check
+from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue
+from pgqdoctor.rows import SequenceRow
+from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.words import count, duration, percent, rate, shortened, size
+
+DAY_S = 86_400.0
+INTEGERS = ("integer", "smallint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much time must be left."""
+
+    critical_s: Annotated[
+        float, "seconds left at today's rate: a week to change the type of a busy table"
+    ] = 7 * DAY_S
+    warning_s: Annotated[
+        float, "seconds left at today's rate: a quarter, in which the change can be planned"
+    ] = 90 * DAY_S
+    consumed: Annotated[
+        float,
+        "share of the ids consumed from which it is a warning where the window shows no rate to count with",
+    ] = 0.9
+    burned: Annotated[
+        float, "ids taken for each row inserted, from which the statement that burns them is named"
+    ] = 2.0
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Look at each sequence that numbers a column of the queue."""
+    before = {(row.sequence, row.table, row.column): row for row in seen.first.sequences}
+    for row in seen.last.sequences:
+        if row.table not in queue.oids or row.last_value is None or row.cycles or row.increment <= 0:
+            continue
+        old = before.get((row.sequence, row.table, row.column))
+        taken = 0
+        if old is not None and old.last_value is not None:
+            taken = max(0, row.last_value - old.last_value) // row.increment
+        per_s = taken / seen.seconds if seen.seconds > 0 else 0.0
+        left = max(0, row.last_possible - row.last_value) // row.increment
+        severity = _severity(row, left, per_s, limits)
+        if severity is not None:
+            yield _finding(queue, row, left, per_s, taken, severity, limits)
+
+
+def _severity(row: SequenceRow, left: int, per_s: float, limits: Limits) -> Severity | None:
+    if left == 0:
+        return "critical"
+    if per_s > 0:
+        if left / per_s < limits.critical_s:
+            return "critical"
+        return "warning" if left / per_s < limits.warning_s else None
+    consumed = (row.last_value or 0) / row.last_possible
+    return "warning" if consumed >= limits.consumed else None
+
+
+def _finding(
+    queue: Queue, row: SequenceRow, left: int, per_s: float, taken: int, severity: Severity, limits: Limits
+) -> Finding:
+    name = remedy.qualified(row.schema, row.name)
+    consumed = (row.last_value or 0) / row.last_possible
+    inserted = queue.churn.inserted
+    burns = taken > 0 and taken >= limits.burned * max(inserted, 1)
+    if left == 0:
+        when = "every insert fails"
+    elif per_s > 0:
+        when = f"the rest lasts {duration(left / per_s)} at {rate(per_s)}"
+    else:
+        when = f"{count(left)} are left"
+    source = "pg_sequences"
+    evidence = [
+        Evidence(what="last value", value=row.last_value or 0, unit="", source=source),
+        Evidence(
+            what="largest possible",
+            value=row.last_possible,
+            unit="",
+            source=f"{source}, type {row.column_type}",
+        ),
+        Evidence(what="ids left", value=left, unit="", source=source),
+        Evidence(what="ids taken", value=round(per_s, 2), unit="per second", source=source),
+        Evidence(
+            what="rows inserted",
+            value=round(queue.churn.per_second(inserted), 2),
+            unit="per second",
+            source="pg_stat_user_tables",
+        ),
+    ]
+    burner = _burner(queue) if burns else None
+    if burner is not None:
+        evidence.append(
+            Evidence(what="burned by", value=shortened(burner, 200), unit="", source="pg_stat_statements")
+        )
+    said = (
+        f" {count(taken)} ids were taken for {count(inserted)} rows: a statement that ends in a conflict, or is rolled back, "
+        "has consumed its id all the same."
+        if burns
+        else ""
+    )
+    return Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        subject=row.column,
+        title=f"{percent(consumed)} of the ids of {queue.name}.{quote_ident(row.column)} ({row.column_type}) are consumed: {when}",
+        why=(
+            f"Sequence {name} stops at {count(row.last_possible)}, whatever the number of rows (now {count(queue.rows)}). When it is "
+            f"used up, no job can be enqueued.{said}"
+        ),
+        evidence=tuple(evidence),
+        remedies=tuple(_remedies(queue, row)),
+        relations=tuple(sorted(queue.oids)),
+    )
+
+
+def _burner(queue: Queue) -> str | None:
+    """The observed INSERT that adds the fewest rows per call."""
+    inserts = [one for one, _ in queue.writes("insert") if one.calls > one.rows]
+    return max(inserts, key=lambda one: one.calls - one.rows).text if inserts else None
+
+
+def _remedies(queue: Queue, row: SequenceRow) -> Iterator[Remedy]:
+    if row.column_type not in INTEGERS:
+        return
+    column, sequence = quote_ident(row.column), remedy.qualified(row.schema, row.name)
+    children = [
+        (key.child_name, quote_ident(child))
+        for key in queue.foreign_keys
+        if key.parent in queue.oids
+        for child, parent in zip(key.child_columns, key.parent_columns, strict=False)
+        if parent == row.column
+    ]
+    tables = [*dict.fromkeys(children), (queue.name, column)]
+    sql = [f"ALTER TABLE {table} ALTER COLUMN {name} TYPE bigint;" for table, name in tables]
+    undo = [
+        f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {row.column_type};" for table, name in reversed(tables)
+    ]
+    if not row.identity:
+        sql.append(f"ALTER SEQUENCE {sequence} AS bigint;")
+        undo.append(f"ALTER SEQUENCE {sequence} AS {row.column_type};")
+    held = (queue.probe.table_bytes or 0) + (queue.probe.index_bytes or 0) if queue.probe is not None else 0
+    what = f" {size(held)} are" if held else " They are"
+    also = f", and {', '.join(name for name, _ in dict.fromkeys(children))} with it" if children else ""
+    yield Remedy(
+        title=f"Make {column} a bigint{also}",
+        kind="sql",
+        sql=(remedy.LOCK_TIMEOUT, "BEGIN;", *sql, "COMMIT;"),
+        undo=(remedy.LOCK_TIMEOUT, "BEGIN;", *undo, "COMMIT;"),
+        lock="ACCESS EXCLUSIVE",
+        blocks="reads and writes",
+        restart=False,
+        risk=(
+            f"rewrites the table and its indexes while everything waits:{what} written anew. Clients that bind the id as a 32-bit "
+            "number must be changed first; the way back fails once an id is larger"
+        ),
+        expect="9,223,372,036,854,775,807 ids instead: enqueueing goes on at once",
+    )
+
+
+CHECK = Check(
+    title="Ids run out",
+    needs=(COUNTERS,),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=(
+        "https://www.postgresql.org/docs/current/datatype-numeric.html#DATATYPE-SERIAL",
+        "https://www.postgresql.org/docs/current/functions-sequence.html",
+    ),
+    look_alikes=(
+        "a bigint id, however large",
+        "an integer id with years left at today's rate",
+        "a sequence that cycles on purpose",
+    ),
+)

@@ -1,0 +1,122 @@
+"""What not to do now: the usual reflexes, where this observation speaks against them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pgqdoctor import whatif
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue
+from pgqdoctor.report import Report, ReportedFinding
+from pgqdoctor.words import count, plural
+
+VACUUM_FULL: Final = "run VACUUM FULL"
+VACUUM: Final = "run VACUUM or VACUUM FULL"
+RESTART: Final = "restart the workers"
+ADD: Final = "add workers"
+
+_SAME_LOCK: Final = ("multixact-slru-waits", "subtransaction-overflow", "notify-contention", "hot-row")
+"""Findings of backends that wait for one lock of the server, or one row: each further backend waits there too."""
+_DEAD: Final = ("dead-tuples", "claim-scans-dead-rows", "heap-bloat", "index-bloat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Avoid:
+    """One thing to leave alone, and what of the observation says so."""
+
+    what: str
+    why: str
+
+
+def advice(seen: Observation, report: Report, queues: tuple[Queue, ...]) -> tuple[Avoid, ...]:
+    """Return what must not be done now, one reason each; nothing without a finding at warning or above."""
+    harmful = tuple(one for one in report.findings if one.severity != "notice")
+    found: dict[str, Avoid] = {}
+    for one in _advice(seen, harmful, queues):
+        if one.what not in found and not (one.what == VACUUM_FULL and VACUUM in found):
+            found[one.what] = one
+    return tuple(found.values())
+
+
+def _advice(
+    seen: Observation, findings: tuple[ReportedFinding, ...], queues: tuple[Queue, ...]
+) -> Iterator[Avoid]:
+    by_check: dict[str, ReportedFinding] = {}
+    for one in findings:
+        by_check.setdefault(one.check, one)
+    held = by_check.get("vacuum-horizon-held")
+    if held is not None:
+        yield Avoid(
+            what=VACUUM,
+            why=f"neither removes {_kept(held)} while the horizon is held, and FULL shuts all workers out meanwhile",
+        )
+    line = by_check.get("lock-queue")
+    if line is not None:
+        yield Avoid(what=RESTART, why="their new connections come to stand at the end of the same line")
+        yield Avoid(what=ADD, why="they would wait behind the same lock")
+        yield Avoid(what=VACUUM_FULL, why="it needs the strongest lock and would lengthen the line")
+    yield from _not_theirs(seen, findings, queues)
+    yield from _no_more(seen, by_check, queues)
+    if any(one in by_check for one in _DEAD):
+        moving = sum(one.churn.per_second(one.churn.updated + one.churn.deleted) for one in queues)
+        yield Avoid(
+            what=VACUUM_FULL,
+            why="it locks the table while it copies it, and no job is claimed or enqueued until it is done"
+            + (f": {count(moving)} rows change per second now" if moving else ""),
+        )
+
+
+def _kept(held: ReportedFinding) -> str:
+    kept = _number(held, "dead rows it keeps")
+    return f"the {count(kept)} dead rows" if kept is not None else "the dead rows"
+
+
+def _not_theirs(
+    seen: Observation, findings: tuple[ReportedFinding, ...], queues: tuple[Queue, ...]
+) -> Iterator[Avoid]:
+    """Restarting workers does not end a session that is none of them."""
+    workers = {one.session.pid for queue in queues for one in queue.sessions}
+    root = next((one for one in findings if not one.caused_by), None)
+    remedy = next(iter(root.remedies), None) if root is not None else None
+    culprits = whatif.ended_by(remedy.sql) if remedy is not None else whatif.Culprits()
+    if not culprits or set(culprits.pids) & workers:
+        return
+    if culprits.pids:
+        who = next((one.application for one in seen.last.sessions if one.pid == culprits.pids[0]), "")
+        named = f"session {culprits.pids[0]}" + (f" ({who})" if who else "")
+        yield Avoid(what=RESTART, why=f"{named} is none of them and would stay")
+    else:
+        yield Avoid(what=RESTART, why="what has to end belongs to no session")
+
+
+def _no_more(
+    seen: Observation, by_check: dict[str, ReportedFinding], queues: tuple[Queue, ...]
+) -> Iterator[Avoid]:
+    """More workers make worse what grows with their number."""
+    convoy = by_check.get("claim-not-skip-locked")
+    if convoy is not None:
+        yield Avoid(what=ADD, why="they would try for the same row as those there are")
+    for check in _SAME_LOCK:
+        if check in by_check:
+            yield Avoid(what=ADD, why="those there are wait for each other already")
+    if "connections-saturated" in by_check:
+        yield Avoid(
+            what=ADD, why=f"{plural(seen.last.database.backends, 'connection')} are open and few are left"
+        )
+    if "claim-empty-polls" in by_check:
+        yield Avoid(what=ADD, why="those there are ask in vain most of the time")
+    if any(one in by_check for one in ("vacuum-horizon-held", *_DEAD)):
+        yield Avoid(
+            what=ADD, why="each claim walks the same dead entries, whoever runs it, and leaves one more"
+        )
+    if "claim-scans-consumed-rows" in by_check or "claim-sorts-backlog" in by_check:
+        yield Avoid(what=ADD, why="each of them would read the same rows in vain")
+
+
+def _number(finding: ReportedFinding, what: str) -> float | None:
+    return next(
+        (float(one.value) for one in finding.evidence if one.what == what and not isinstance(one.value, str)),
+        None,
+    )

@@ -1,0 +1,155 @@
+"""When it will hurt: what the rates of this window come to if they go on.
+
+Every forecast is a straight line through two readings, and says so. It holds as long as the rates do: a load that doubles
+halves the time. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pgqdoctor import vacuuming
+from pgqdoctor.observation import Observation
+from pgqdoctor.planfacts import dead_walk
+from pgqdoctor.queue import Queue
+from pgqdoctor.words import count, duration, plural, rate
+
+SLOW_CLAIM_MS: Final = 100.0
+"""Milliseconds: at this cost one connection claims ten jobs per second, and every backend that claims keeps a core busy."""
+FARTHEST_S: Final = 10 * 365 * 86_400.0
+"""Seconds: a straight line through a few seconds says nothing about the time beyond ten years."""
+LEAST_SHARE: Final = 0.05
+"""Ratio of arrivals: a smaller difference between arrivals and finishes is the noise of a window of seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """One thing that will come to pass. ``seconds`` counts from the end of the window, None where nothing is coming.
+
+    ``what`` says it in words with the time in it; ``how`` says how it was computed.
+    """
+
+    what: str
+    queue: str | None
+    seconds: float | None
+    how: str
+
+
+def time_until(now: float, limit: float, per_second: float) -> float | None:
+    """Return the seconds until ``now`` has grown to ``limit``: 0.0 where it has, None where it never will."""
+    if now >= limit:
+        return 0.0
+    if per_second <= 0:
+        return None
+    seconds = (limit - now) / per_second
+    return seconds if seconds <= FARTHEST_S else None
+
+
+def exhausted(
+    *, what: str, used: float, limit: float, per_second: float, queue: str | None = None, unit: str = "ids"
+) -> Forecast | None:
+    """Return when a space of numbers (ids, members, transactions) is used up, None where it is not in sight."""
+    seconds = time_until(used, limit, per_second)
+    if seconds is None:
+        return None
+    return Forecast(
+        what=f"{what} is used up in about {duration(seconds)}",
+        queue=queue,
+        seconds=seconds,
+        how=f"{count(limit - used)} of {count(limit)} {unit} left, {rate(per_second)}",
+    )
+
+
+def dead_made_per_s(seen: Observation, queue: Queue) -> float:
+    """Return the dead rows per second that only vacuum can remove."""
+    return sum(one.making for one in vacuuming.leaves_of(seen, queue))
+
+
+def dead_rows_in(seen: Observation, queue: Queue, seconds: float) -> float:
+    """Return the dead rows of the queue after so many seconds without a vacuum that removes any."""
+    return queue.churn.dead_last + dead_made_per_s(seen, queue) * seconds
+
+
+def claim_cost(seen: Observation, queue: Queue, *, limit_ms: float = SLOW_CLAIM_MS) -> Forecast | None:
+    """Return when a claim will take longer than ``limit_ms`` because of the dead rows it walks over.
+
+    Both its buffers and its time grow with the dead rows: what one of them costs today is what the claim spent on dead entries
+    over the dead rows there are. None where vacuum can remove them and comes before that, where nothing dies, and where
+    EXPLAIN did not execute the claim.
+    """
+    plan = queue.plan
+    walk = dead_walk(plan.facts) if plan is not None else None
+    if plan is None or walk is None or walk.unexplained_buffers <= 0 or queue.churn.dead_last <= 0:
+        return None
+    took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
+    if not took or not walk.buffers:
+        return None
+    making = dead_made_per_s(seen, queue)
+    each_ms = took * walk.unexplained_buffers / walk.buffers / queue.churn.dead_last
+    seconds = time_until(took, limit_ms, each_ms * making)
+    if seconds is None or (vacuuming.held_horizon(seen) is None and _vacuumed_within(seen, queue, seconds)):
+        return None
+    how = (
+        f"{took:.1f} ms and {count(walk.buffers)} buffers now with {count(queue.churn.dead_last)} dead rows, "
+        f"{rate(making)} more"
+    )
+    if seconds == 0:
+        return Forecast(
+            what=f"a claim of {queue.name} takes {took:.0f} ms already",
+            queue=queue.name,
+            seconds=0.0,
+            how=how,
+        )
+    return Forecast(
+        what=f"a claim of {queue.name} will take more than {limit_ms:.0f} ms in about {duration(seconds)}",
+        queue=queue.name,
+        seconds=seconds,
+        how=how,
+    )
+
+
+def _vacuumed_within(seen: Observation, queue: Queue, seconds: float) -> bool:
+    """Tell whether autovacuum's trigger is passed on every leaf that makes dead rows before the time is over."""
+    if not vacuuming.server_allows(queue.catalog):
+        return False
+    leaves = [one for one in vacuuming.leaves_of(seen, queue) if one.making > 0]
+    return all(one.enabled and one.dead + one.making * seconds >= one.trigger for one in leaves)
+
+
+def backlog(queue: Queue, *, finished_per_s: float | None) -> Forecast | None:
+    """Return when the ready jobs are worked off, or how fast they pile up.
+
+    The line runs through arrivals and finishes of the window. None where either is not known, and where the two are too close
+    to tell which is larger.
+    """
+    ready = queue.probe.ready_rows if queue.probe is not None else None
+    if ready is None or finished_per_s is None or queue.churn.seconds <= 0:
+        return None
+    arriving = queue.churn.per_second(queue.churn.inserted)
+    gaining = finished_per_s - arriving
+    if not ready or abs(gaining) < LEAST_SHARE * max(arriving, finished_per_s):
+        return None
+    exact = queue.probe is not None and queue.probe.ready_exact
+    how = f"{plural(ready, 'ready job')}{'' if exact else ' at least'}, {rate(arriving)} arrive, {rate(finished_per_s)} finish"
+    if gaining < 0:
+        return Forecast(
+            what=f"the backlog of {queue.name} grows by {rate(-gaining)}, {count(-gaining * 3600)} jobs an hour",
+            queue=queue.name,
+            seconds=None,
+            how=how,
+        )
+    seconds = ready / gaining
+    least = "" if exact else "at the earliest "
+    return Forecast(
+        what=f"the backlog of {queue.name} is cleared {least}in about {duration(seconds)}",
+        queue=queue.name,
+        seconds=seconds,
+        how=how,
+    )
+
+
+def forecasts(seen: Observation, queue: Queue, *, finished_per_s: float | None) -> tuple[Forecast, ...]:
+    """Return what the rates of the window foretell of one queue."""
+    found = (claim_cost(seen, queue), backlog(queue, finished_per_s=finished_per_s))
+    return tuple(one for one in found if one is not None)

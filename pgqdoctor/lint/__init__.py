@@ -1,0 +1,1 @@
+"""Reading .sql files without a database: claims and the tables they claim from."""

@@ -1,0 +1,237 @@
+"""Which remedies of a report make one script, and in which order. Pure; nothing here is ever executed.
+
+A remedy that two findings recommend appears once. A remedy that would overwrite what an earlier one sets is left out, and a
+remedy of a finding whose cause is treated before comes later: it may not be needed any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pgqdoctor.finding import Remedy
+from pgqdoctor.report import Report, ReportedFinding
+from pgqdoctor.sqltext import Unparsable, parse, split
+
+ACTING: Final = ("sql", "setting")
+"""Kinds of remedies that a script can carry out; the others are work on the application or an upgrade."""
+
+_LOCK_TIMEOUT: Final = re.compile(r"\s*SET\s+lock_timeout\b", re.IGNORECASE)
+_ALTERNATIVE: Final = re.compile(r"or\b", re.IGNORECASE)
+"""How checks begin the title of a remedy that stands in the place of the one before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One remedy with the findings that ask for it. ``sql`` and ``undo`` come without their lock_timeout.
+
+    ``after`` are keys of findings treated earlier that cause this one's: the step may not be needed any more.
+    ``alternative`` says that the remedy before it cures the same. ``clashes`` says, in words, what of an earlier
+    step this one would overwrite; "" for nothing.
+    """
+
+    remedy: Remedy
+    findings: tuple[ReportedFinding, ...]
+    sql: tuple[str, ...]
+    undo: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    alternative: bool = False
+    clashes: str = ""
+
+    @property
+    def acts(self) -> bool:
+        """True where the script carries the step out; the others stand in it as comments."""
+        return (
+            self.remedy.kind in ACTING
+            and bool(self.sql)
+            and not (self.after or self.alternative or self.clashes)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """The steps of a script: ``first`` treats causes, ``later`` what may be left of their effects."""
+
+    findings: tuple[ReportedFinding, ...]
+    first: tuple[Step, ...]
+    later: tuple[Step, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in their order."""
+        return (*self.first, *self.later)
+
+
+def treatment(report: Report, chosen: Collection[str] = ()) -> Treatment:
+    """Return the steps for the findings of ``chosen`` (keys, or ids of checks), for all of them where it is empty.
+
+    The report's order is kept: a cause stands before what it causes.
+    """
+    findings = tuple(one for one in report.findings if not chosen or one.key in chosen or one.check in chosen)
+    first: dict[tuple[Any, ...], Step] = {}
+    later: dict[tuple[Any, ...], Step] = {}
+    treated: dict[str, ReportedFinding] = {
+        one.key: one for one in findings if any(_acts(remedy) for remedy in one.remedies)
+    }
+    causes = {one.key: one.caused_by for one in findings}
+    for one in findings:
+        after = tuple(key for key in _above(one.key, causes) if key in treated)
+        for remedy in one.remedies:
+            step = _step(remedy, one, after)
+            identity = _identity(step)
+            known = first if identity in first else later if identity in later else None
+            if known is not None:
+                known[identity] = replace(known[identity], findings=(*known[identity].findings, one))
+            else:
+                (later if after and _acts(remedy) else first)[identity] = step
+    return _without_clashes(Treatment(findings=findings, first=tuple(first.values()), later=tuple(later.values())))
+
+
+def _acts(remedy: Remedy) -> bool:
+    return remedy.kind in ACTING and bool(remedy.sql)
+
+
+def _step(remedy: Remedy, finding: ReportedFinding, after: tuple[str, ...]) -> Step:
+    return Step(
+        remedy=remedy,
+        findings=(finding,),
+        sql=_without_timeouts(remedy.sql),
+        undo=_without_timeouts(remedy.undo),
+        after=after if _acts(remedy) else (),
+        alternative=_acts(remedy) and bool(_ALTERNATIVE.match(remedy.title)),
+    )
+
+
+def _identity(step: Step) -> tuple[Any, ...]:
+    """What makes two remedies the same: their statements, or where there are none their words."""
+    return (step.remedy.kind, *step.sql) if step.sql else (step.remedy.kind, step.remedy.title)
+
+
+def _without_timeouts(statements: Iterable[str]) -> tuple[str, ...]:
+    return tuple(one for one in statements if not _LOCK_TIMEOUT.match(one))
+
+
+def _above(key: str, causes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return every cause above a finding, the nearest first."""
+    found: dict[str, None] = {}
+    todo = list(causes.get(key, ()))
+    while todo:
+        one = todo.pop(0)
+        if one not in found and one != key:
+            found[one] = None
+            todo.extend(causes.get(one, ()))
+    return tuple(found)
+
+
+def _without_clashes(given: Treatment) -> Treatment:
+    """Mark the steps that would set what an earlier step sets to something else."""
+    known: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def looked(steps: Sequence[Step]) -> tuple[Step, ...]:
+        done = []
+        for step in steps:
+            if not _acts(step.remedy) or step.alternative:
+                done.append(step)
+                continue
+            changes = dict(_changes(step.sql))
+            clash = next((key for key, value in changes.items() if key in known and known[key][0] != value), None)
+            if clash is not None:
+                value, title = known[clash]
+                done.append(replace(step, clashes=f'"{title}" sets {clash[1]} of {clash[0]} to {value} already'))
+                continue
+            for key, value in changes.items():
+                known.setdefault(key, (value, step.remedy.title))
+            done.append(step)
+        return tuple(done)
+
+    return replace(given, first=looked(given.first), later=looked(given.later))
+
+
+def _changes(statements: Iterable[str]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield what ALTER TABLE ... SET (...) and ALTER SYSTEM SET change: (object, name), value."""
+    for node in _parsed(statements):
+        yield from _changed(node)
+
+
+def _parsed(statements: Iterable[str]) -> Iterator[Any]:
+    for text in statements:
+        try:
+            for piece in split(text):
+                yield parse(piece).stmt
+        except Unparsable:
+            continue
+
+
+def _changed(node: Any) -> Iterator[tuple[tuple[str, str], str]]:
+    from pglast import ast, enums
+
+    from pgqdoctor.sqlscope import deparse
+
+    if isinstance(node, ast.AlterTableStmt):
+        table = ".".join(one for one in (node.relation.schemaname, node.relation.relname) if one)
+        for command in node.cmds or ():
+            if command.subtype == enums.AlterTableType.AT_SetRelOptions:
+                for option in command.def_ or ():
+                    yield (table, option.defname), _value(option.arg)
+    elif isinstance(node, ast.AlterSystemStmt):
+        setting = node.setstmt
+        yield ("the server", setting.name), ", ".join(deparse(one) for one in setting.args or ())
+
+
+def _value(node: Any) -> str:
+    for name in ("sval", "fval", "ival", "boolval"):
+        if hasattr(node, name):
+            return str(getattr(node, name))
+    return str(node)
+
+
+def builds_concurrently(statement: str) -> bool:
+    """Tell whether a statement waits for other transactions without blocking them: CREATE, DROP or REINDEX CONCURRENTLY."""
+    from pglast import ast
+
+    for node in _parsed((statement,)):
+        if isinstance(node, (ast.IndexStmt, ast.DropStmt)) and node.concurrent:
+            return True
+        if isinstance(node, ast.ReindexStmt):
+            return any(one.defname == "concurrently" for one in node.params or ())
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIndex:
+    """The index that a CREATE INDEX CONCURRENTLY builds; ``schema`` is that of its table, None where it is not said."""
+
+    schema: str | None
+    name: str
+    repeatable: bool
+    """True where it says IF NOT EXISTS already."""
+
+
+def built_index(statement: str) -> BuiltIndex | None:
+    """Return the index that a statement builds concurrently, None for any other statement."""
+    from pglast import ast
+
+    for node in _parsed((statement,)):
+        if isinstance(node, ast.IndexStmt) and node.concurrent and node.idxname:
+            return BuiltIndex(
+                schema=node.relation.schemaname, name=node.idxname, repeatable=bool(node.if_not_exists)
+            )
+    return None
+
+
+def dropped_index(statement: str) -> str | None:
+    """Return the bare name of the index that a DROP INDEX CONCURRENTLY IF EXISTS drops, None for any other statement."""
+    from pglast import ast, enums
+
+    for node in _parsed((statement,)):
+        if (
+            isinstance(node, ast.DropStmt)
+            and node.removeType == enums.ObjectType.OBJECT_INDEX
+            and node.concurrent
+            and node.missing_ok
+            and len(node.objects) == 1
+        ):
+            return str(node.objects[0][-1].sval)
+    return None

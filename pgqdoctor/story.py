@@ -1,0 +1,170 @@
+"""What is wrong in one sentence: how it shows, because of what, by which way. A pure function of the report.
+
+"The oldest ready job of public.jobs is 4 min late, because session 4711 holds the xmin horizon, so a claim reads 9,000 buffers
+for dead index entries."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pgqdoctor.report import QueueFacts, Report, ReportedFinding
+from pgqdoctor.words import count, duration
+
+LATE_S: Final = 10.0
+"""Seconds: workers that poll ask every one to ten seconds, so a younger job is merely waiting for the next poll."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """One finding in the tree: ``depth`` is 0 for a root, one more than its deepest cause for an effect."""
+
+    finding: ReportedFinding
+    depth: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """One root with what it causes, in the order it is told."""
+
+    root: ReportedFinding
+    effects: tuple[Chapter, ...]
+    sentence: str
+
+
+def stories(report: Report) -> tuple[Story, ...]:
+    """Return one story per root with a finding of at least a warning, the worst first; the report's order is kept.
+
+    An effect of two roots is told once, in the story of the worse.
+    """
+    told: list[Story] = []
+    known: set[str] = set()
+    for root in (one for one in report.findings if not one.caused_by):
+        effects = tuple(one for one in _below(root, report) if one.finding.key not in known)
+        if any(one.severity != "notice" for one in (root, *(each.finding for each in effects))):
+            known |= {one.finding.key for one in effects}
+            told.append(Story(root=root, effects=effects, sentence=_sentence(root, effects, report)))
+    return tuple(told)
+
+
+def story_of(report: Report) -> str:
+    """Return the worst story as one sentence, "" where nothing is at warning or above."""
+    return next((one.sentence for one in stories(report)), "")
+
+
+def tree_of(report: Report) -> tuple[Chapter, ...]:
+    """Return all findings with their depths: a cause stands before its effects, so one pass suffices."""
+    depth: dict[str, int] = {}
+    for one in report.findings:
+        depth[one.key] = max((depth[key] + 1 for key in one.caused_by if key in depth), default=0)
+    return tuple(Chapter(finding=one, depth=depth[one.key]) for one in report.findings)
+
+
+def _below(root: ReportedFinding, report: Report) -> Iterator[Chapter]:
+    depth = {root.key: 0}
+    for one in report.findings:
+        above = [depth[key] for key in one.caused_by if key in depth]
+        if one.key not in depth and above:
+            depth[one.key] = max(above) + 1
+            yield Chapter(finding=one, depth=depth[one.key])
+
+
+def _sentence(root: ReportedFinding, effects: tuple[Chapter, ...], report: Report) -> str:
+    queue = _queue_of(root, effects, report)
+    symptom = _symptom(queue) if queue is not None else ""
+    cause = _clause(root)
+    last = _effect(root, effects)
+    if symptom:
+        cause = _inside(cause)
+        return f"{symptom}, because {cause}{', so ' + last if last else ''}."
+    return f"{_begun(cause)}{', so ' + last if last else ''}."
+
+
+def _queue_of(root: ReportedFinding, effects: tuple[Chapter, ...], report: Report) -> QueueFacts | None:
+    """The queue the story is about; for a root that concerns the whole server the first that it harms."""
+    names = [one.queue for one in (root, *(each.finding for each in effects)) if one.queue is not None]
+    if names:
+        return next((one for one in report.queues if one.name == names[0]), None)
+    return max(report.queues, key=lambda one: one.ready.oldest_age_s or 0.0, default=None)
+
+
+def _symptom(queue: QueueFacts) -> str:
+    age = queue.ready.oldest_age_s
+    if age is not None and age >= LATE_S:
+        return f"The oldest ready job of {queue.name} is {duration(age)} late"
+    return ""
+
+
+def _effect(root: ReportedFinding, effects: tuple[Chapter, ...]) -> str:
+    """What the chain comes to: its deepest harmful link, else what the root's own title says after its colon."""
+    harmful = [one for one in effects if one.finding.severity != "notice" and one.finding.check not in _SHOWN]
+    for one in sorted(harmful, key=lambda each: -each.depth):
+        words = _EFFECTS.get(one.finding.check)
+        return (words(one.finding) if words is not None else None) or _inside(_clause(one.finding))
+    words = _EFFECTS.get(root.check)
+    said = words(root) if words is not None else None
+    if said is not None:
+        return said
+    return "" if root.check in _WHOLE else root.title.partition(": ")[2]
+
+
+def _clause(finding: ReportedFinding) -> str:
+    return finding.title if finding.check in _WHOLE else _head(finding.title)
+
+
+def _head(title: str) -> str:
+    """The title up to its colon: the culprit, without the number that follows."""
+    return title.partition(": ")[0].rstrip(".")
+
+
+def _inside(clause: str) -> str:
+    """The clause in the middle of a sentence: only a plain first word loses its capital, names keep theirs."""
+    first, _, _ = clause.partition(" ")
+    return clause[:1].lower() + clause[1:] if first[1:].islower() or first == "A" else clause
+
+
+def _begun(clause: str) -> str:
+    return clause[:1].upper() + clause[1:]
+
+
+def number_of(finding: ReportedFinding, what: str) -> float | None:
+    """Return a number of the finding's evidence by its name, None where it has none."""
+    for one in finding.evidence:
+        if one.what == what and not isinstance(one.value, str):
+            return float(one.value)
+    return None
+
+
+def _dead_rows(finding: ReportedFinding) -> str | None:
+    buffers = number_of(finding, "claim's buffers for dead entries")
+    return None if buffers is None else f"each claim reads {count(buffers)} buffers for dead index entries"
+
+
+def _dead_entries(finding: ReportedFinding) -> str | None:
+    entries = number_of(finding, "dead entries") or number_of(finding, "dead entries, at least")
+    return None if entries is None else f"each claim walks {count(entries)} dead index entries"
+
+
+def _claim_reads(finding: ReportedFinding) -> str | None:
+    kept, buffers = number_of(finding, "dead rows it keeps"), number_of(finding, "claim reads")
+    if kept is None:
+        return None
+    if buffers is None:
+        return f"{count(kept)} dead rows cannot be vacuumed"
+    return f"{count(kept)} dead rows cannot be vacuumed and a claim reads {count(buffers)} buffers"
+
+
+_EFFECTS: Final[dict[str, Callable[[ReportedFinding], str | None]]] = {
+    "claim-scans-dead-rows": _dead_entries,
+    "dead-tuples": _dead_rows,
+    "vacuum-horizon-held": _claim_reads,
+}
+"""How a finding ends a chain where its title would be too long there; the others end it with their title."""
+
+_SHOWN: Final = frozenset({"backlog-growing"})
+"""Checks that say what the sentence begins with."""
+
+_WHOLE: Final = frozenset({"claim-not-skip-locked"})
+"""Checks whose title has the culprit after the colon: it is told whole."""

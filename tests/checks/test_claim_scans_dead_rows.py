@@ -1,0 +1,79 @@
+"""Verdicts of claim-scans-dead-rows without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pgqdoctor.checks.claim_scans_dead_rows import CHECK
+from pgqdoctor.finding import Finding
+from pgqdoctor.observation import PlanProbe
+from pgqdoctor.rows import SessionRow
+
+from . import build, plans
+
+
+def look(plan: PlanProbe, *sessions: SessionRow) -> list[Finding]:
+    last = build.reading(build.WINDOW_S, tables=(build.counters(dead=5_000),), sessions=sessions)
+    return build.evaluated(CHECK, build.observation(last=last, probes=(build.probe(plans=(plan,)),)))
+
+
+def walk(buffers: int, rows: float = 1, **more: Any) -> PlanProbe:
+    return plans.limited(plans.scan(rows=rows, buffers=buffers, **{"Index Cond": "(run_at <= now())", **more}))
+
+
+def test_clean_index() -> None:
+    assert look(walk(3)) == []
+
+
+@pytest.mark.parametrize(("buffers", "severity"), [(44, None), (45, "warning"), (1_004, "warning"), (1_005, "critical")])
+def test_limits(buffers: int, severity: str | None) -> None:
+    assert [one.severity for one in look(walk(buffers))] == ([] if severity is None else [severity])
+
+
+def test_scattered_dead_rows_and_the_vacuum_that_helps() -> None:
+    (finding,) = look(walk(5_017))
+    assert finding.title == (
+        "Each claim of public.jobs walks over at least 5,012 dead index entries before it finds its job: 5,017 buffers instead of 5"
+    )
+    assert finding.remedies[0].sql[1] == "VACUUM (VERBOSE, INDEX_CLEANUP ON, TRUNCATE OFF) public.jobs;"
+    assert finding.remedies[0].blocks == "nothing"
+
+
+def test_no_vacuum_while_the_horizon_is_held() -> None:
+    holder = build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0)
+    (finding,) = look(walk(5_017), holder)
+    assert finding.remedies == ()
+    busy = build.session(42, xmin=700, xmin_age=3, xact_age_s=0.01)
+    assert look(walk(5_017), busy)[0].remedies
+
+
+def test_counted_entries_are_told_exactly() -> None:
+    plan = plans.limited(plans.scan("Index Only Scan", buffers=30, **{"Index Cond": "(run_at <= now())", "Heap Fetches": 5_001}))
+    (finding,) = look(plan)
+    assert "walks over 5,000 dead index entries" in finding.title
+
+
+def test_rows_locked_by_others_are_not_dead() -> None:
+    child = plans.scan(rows=3_000, buffers=3_020, **{"Index Cond": "(run_at <= now())"})
+    assert look(plans.probe(plans.above("Limit", plans.above("LockRows", child, rows=1, buffers=6_000)))) == []
+
+
+def test_rows_that_a_filter_removes_are_not_dead() -> None:
+    assert look(walk(3_010, Filter="(attempts < 3)", **{"Rows Removed by Filter": 3_000})) == []
+
+
+def test_batch_claims_read_a_page_for_each_job() -> None:
+    assert look(walk(104, rows=100)) == []
+
+
+def test_sequential_scan_says_nothing_about_index_entries() -> None:
+    assert look(plans.limited(plans.scan("Seq Scan", index=None, buffers=5_000))) == []
+
+
+def test_claim_with_the_right_index_that_did_not_come_to_an_end() -> None:
+    plan = plans.limited(plans.scan(**{"Index Cond": "(run_at <= now())"}), analyzed=False, timed_out=True)
+    (finding,) = look(plan)
+    assert finding.severity == "critical"
+    assert "although its index jobs_ready_idx leads to the ready jobs" in finding.title

@@ -1,0 +1,127 @@
+"""Verdicts of id-exhaustion without a database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pgqdoctor.checks.id_exhaustion import CHECK
+from pgqdoctor.finding import Finding
+from pgqdoctor.rows import SequenceRow
+
+from . import build
+
+MOST = 2_147_483_647
+DAY_S = 86_400
+ENQUEUE = "INSERT INTO jobs (id, payload) VALUES (DEFAULT, $1) ON CONFLICT DO NOTHING"
+
+
+def sequence(last_value: int | None, **changes: Any) -> SequenceRow:
+    known = SequenceRow(
+        sequence=3000,
+        table=build.JOBS,
+        column="id",
+        schema="public",
+        name="jobs_id_seq",
+        column_type="integer",
+        last_value=last_value,
+        last_possible=MOST,
+        increment=1,
+        cycles=False,
+        identity=True,
+    )
+    return replace(known, **changes)
+
+
+def look(
+    last: int | None, taken: int = 0, *, inserted: int | None = None, keys: Any = (), **changes: Any
+) -> list[Finding]:
+    """Look at a sequence that gave ``taken`` values in ten seconds."""
+    before = None if last is None else last - taken
+    rows = taken if inserted is None else inserted
+    seen = build.observation(
+        of=build.catalog(foreign_keys=keys, tables=(build.table(), build.table(77, "job_log"))),
+        statements={"1/10/1": (build.CLAIM, 10, 10), "2/10/1": (ENQUEUE, taken, rows)},
+        first=build.reading(0.0, sequences=(sequence(before, **changes),)),
+        last=build.reading(
+            build.WINDOW_S,
+            sequences=(sequence(last, **changes),),
+            tables=(build.counters(inserted=rows),),
+        ),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+def test_fresh() -> None:
+    assert look(None) == []
+    assert look(1_000, 100) == []
+
+
+def test_exhausted_by_a_tiny_table() -> None:
+    (finding,) = look(MOST)
+    assert finding.severity == "critical"
+    assert finding.key == "id-exhaustion:public.jobs:id"
+    assert "100% of the ids of public.jobs.id (integer) are consumed: every insert fails" in finding.title
+    assert finding.remedies[0].sql == (
+        "SET lock_timeout = '2s';",
+        "BEGIN;",
+        "ALTER TABLE public.jobs ALTER COLUMN id TYPE bigint;",
+        "COMMIT;",
+    )
+    assert finding.remedies[0].blocks == "reads and writes"
+
+
+@pytest.mark.parametrize(
+    ("left", "severities"),
+    [
+        (100 * DAY_S * 7 - 1, ["critical"]),
+        (100 * DAY_S * 7, ["warning"]),
+        (100 * DAY_S * 90 - 1, ["warning"]),
+        (100 * DAY_S * 90, []),
+    ],
+)
+def test_time_left_at_a_hundred_ids_a_second(left: int, severities: list[str]) -> None:
+    assert [one.severity for one in look(MOST - left, 1_000)] == severities
+
+
+@pytest.mark.parametrize(("last", "found"), [(int(MOST * 0.9) - 1, 0), (int(MOST * 0.9) + 1, 1)])
+def test_without_a_rate_the_share_counts(last: int, found: int) -> None:
+    assert len(look(last)) == found
+
+
+def test_large_share_with_decades_left() -> None:
+    assert look(MOST - 100_000_000, 1) == []
+
+
+def test_bigint() -> None:
+    assert look(5_000_000_000, 10_000, column_type="bigint", last_possible=2**63 - 1) == []
+
+
+def test_sequence_that_cycles() -> None:
+    assert look(MOST, cycles=True) == []
+
+
+def test_values_burned_by_conflicts_are_told() -> None:
+    (finding,) = look(MOST - 1_000_000, 3_800, inserted=0)
+    assert "3,800 ids were taken for 0 rows" in finding.why
+    assert ENQUEUE in {one.value for one in finding.evidence}
+
+
+def test_serial_and_children_change_with_it() -> None:
+    keys = (build.foreign_key("job_log_job_id_fkey", 77, build.JOBS, "job_id", child_name="public.job_log"),)
+    (finding,) = look(MOST, identity=False, keys=keys)
+    assert finding.remedies[0].sql[2:-1] == (
+        "ALTER TABLE public.job_log ALTER COLUMN job_id TYPE bigint;",
+        "ALTER TABLE public.jobs ALTER COLUMN id TYPE bigint;",
+        "ALTER SEQUENCE public.jobs_id_seq AS bigint;",
+    )
+
+
+def test_hostile_names() -> None:
+    (finding,) = look(MOST, column='id" --', name='s"q', identity=False)
+    assert finding.remedies[0].sql[2:4] == (
+        'ALTER TABLE public.jobs ALTER COLUMN "id"" --" TYPE bigint;',
+        'ALTER SEQUENCE public."s""q" AS bigint;',
+    )

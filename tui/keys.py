@@ -1,0 +1,47 @@
+"""The keys, in the words of the help."""
+
+from __future__ import annotations
+
+KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (
+        "Screens",
+        (
+            ("1 to 7", "Overview, Finding, Waits, Horizon, Claim, Knobs, History"),
+            ("ctrl+p", "command palette: screens by name, themes"),
+            ("enter", "open what is under the cursor"),
+            ("escape", "back"),
+            ("tab", "to the next part of the screen"),
+            ("arrows, j k", "move; left and right: another remedy or queue"),
+        ),
+    ),
+    (
+        "Looking",
+        (
+            ("space", "pause and go on; collecting goes on meanwhile"),
+            ("+ -", "poll more seldom, more often"),
+            ("/", "filter by name; escape clears it"),
+            ("s", "sort by the next column"),
+            ("[ ]", "one moment back in time, one on"),
+            ("{ }", "ten moments back, ten on"),
+            ("home", "the first moment kept"),
+            ("end", "back to now"),
+        ),
+    ),
+    (
+        "Taking along",
+        (
+            ("y", "copy the SQL shown (needs a terminal with OSC 52)"),
+            ("f", "save the fix script of all findings"),
+            ("e", "export the report"),
+            ("w", "write a recording of what was collected"),
+        ),
+    ),
+    (
+        "Screen 4 only",
+        (
+            ("c", "cancel the statement of the backend under the cursor"),
+            ("t", "terminate the backend under the cursor"),
+        ),
+    ),
+    ("The rest", (("?", "this help"), ("q", "quit"))),
+)

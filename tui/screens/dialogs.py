@@ -1,0 +1,160 @@
+"""The questions that stand in front of a screen: help, a signal to a backend, where to write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Checkbox, Input, Static
+
+from pgqdoctor.tui.screens.pane import Scroll
+
+_BOX = """
+    align: center middle;
+    background: $background 60%;
+"""
+
+
+class HelpScreen(ModalScreen[None]):
+    """All keys."""
+
+    BINDINGS = [
+        Binding("escape", "dismiss", "Close"),
+        Binding("q", "dismiss", "Close", show=False),
+        Binding("question_mark", "dismiss", "Close", show=False),
+    ]
+    DEFAULT_CSS = (
+        "HelpScreen {"
+        + _BOX
+        + "}"
+        + """
+    HelpScreen Scroll {
+        width: 76; max-width: 100%; height: auto; max-height: 100%;
+        border: solid $primary; padding: 0 1; background: $surface;
+    }
+    """
+    )
+
+    def __init__(self, keys: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """List the keys."""
+        parts: list[str | tuple[str, str]] = []
+        for title, rows in self._keys:
+            parts.append((f"{title}\n", "bold underline"))
+            for key, text in rows:
+                parts.extend(((f"  {key.ljust(16)}", "bold"), f"{text}\n"))
+        with Scroll():
+            yield Static(Content.assemble(*parts))
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """A signal to a backend: nothing is sent before a yes."""
+
+    BINDINGS = [
+        Binding("escape,n", "answer(False)", "No"),
+        Binding("y", "answer(True)", "Yes"),
+    ]
+    DEFAULT_CSS = (
+        "ConfirmScreen {"
+        + _BOX
+        + "}"
+        + """
+    ConfirmScreen Vertical {
+        width: 76; max-width: 100%; height: auto; border: solid $error; padding: 0 1; background: $surface;
+    }
+    ConfirmScreen Horizontal { height: auto; margin-top: 1; }
+    ConfirmScreen Button { margin-right: 2; }
+    """
+    )
+
+    def __init__(self, title: str, lines: Sequence[str], yes: str) -> None:
+        super().__init__()
+        self._title, self._lines, self._yes = title, lines, yes
+
+    def compose(self) -> ComposeResult:
+        """Say what would happen."""
+        with Vertical():
+            yield Static(Content.assemble((f"{self._title}\n", "bold"), *(f"\n{line}\n" for line in self._lines)))
+            with Horizontal():
+                yield Button("No (n)", id="no", variant="primary")
+                yield Button(self._yes, id="yes", variant="error")
+
+    def on_mount(self) -> None:
+        """Enter means no."""
+        self.query_one("#no", Button).focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Answer."""
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        """Answer by key."""
+        self.dismiss(yes)
+
+
+class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
+    """Where to write, in which of several forms, redacted or not."""
+
+    BINDINGS = [Binding("escape", "dismiss(None)", "Close")]
+    DEFAULT_CSS = (
+        "WriteScreen {"
+        + _BOX
+        + "}"
+        + """
+    WriteScreen Vertical {
+        width: 76; max-width: 100%; height: auto; border: solid $primary; padding: 0 1; background: $surface;
+    }
+    WriteScreen Horizontal { height: auto; }
+    WriteScreen Button { margin-right: 1; min-width: 10; }
+    """
+    )
+
+    def __init__(self, title: str, stem: str, forms: Sequence[tuple[str, str]], *, redactable: bool) -> None:
+        super().__init__()
+        self._title, self._stem, self._forms, self._redactable = title, stem, forms, redactable
+        self._form = forms[0]
+
+    def compose(self) -> ComposeResult:
+        """Ask."""
+        with Vertical():
+            yield Static(Content.styled(self._title, "bold"))
+            yield Input(self._stem + self._form[1], id="path")
+            if self._redactable:
+                yield Checkbox(
+                    "redact: replace names of roles, applications, hosts, and literals", id="redact", compact=True
+                )
+            with Horizontal():
+                for number, (name, _) in enumerate(self._forms):
+                    yield Button(f"Write {name}", id=f"form-{number}", variant="default" if number else "primary")
+
+    def on_mount(self) -> None:
+        """The name is there to be changed."""
+        self.query_one("#path", Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter writes in the first form, or in that which the name ends with."""
+        path = event.value
+        form = next((one for one in self._forms if path.endswith(one[1])), self._form)
+        self._done(form)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Write in the form that was pressed."""
+        form = self._forms[int((event.button.id or "form-0").removeprefix("form-"))]
+        path = self.query_one("#path", Input)
+        for _, ending in self._forms:
+            if path.value.endswith(ending):
+                path.value = path.value.removesuffix(ending) + form[1]
+                break
+        self._done(form)
+
+    def _done(self, form: tuple[str, str]) -> None:
+        path = self.query_one("#path", Input).value.strip()
+        redact = bool(self._redactable and self.query_one("#redact", Checkbox).value)
+        self.dismiss((path, form[0], redact) if path else None)

@@ -1,0 +1,52 @@
+"""What every screen is: it is given a snapshot when it is looked at, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+from textual.containers import Container, VerticalScroll
+
+from pgqdoctor.feed import Snapshot
+from pgqdoctor.tui.views.picture import Picture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the user chose: a queue, a filter, an order. ``gone`` are dropped queues with their last line."""
+
+    queue: str | None = None
+    wanted: str = ""
+    sort: str = "name"
+
+
+class Scroll(VerticalScroll):
+    """A scrolled text with the keys of a pager."""
+
+    BINDINGS = [
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+    ]
+
+
+class Pane(Container):
+    """One screen."""
+
+    def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
+        """Show a moment; called only while the screen is looked at, or when it begins to be."""
+        raise NotImplementedError
+
+    def take_focus(self) -> None:
+        """Give the keys to the part that is used most."""
+
+    def copied(self) -> str:
+        """What the copy key hands over, "" for nothing."""
+        return ""
+
+    def back(self) -> bool:
+        """Go back one step inside the screen; False where there is none."""
+        return False
+
+    def sideways(self, step: int) -> bool:
+        """Go to the next part (1) or the one before (-1); False where the screen has no parts of its own."""
+        return False

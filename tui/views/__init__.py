@@ -1,0 +1,1 @@
+"""What each screen shows, as plain values: pure functions of a frame, made in the feed's thread."""

@@ -1,0 +1,56 @@
+"""One plot over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual_plotext import PlotextPlot
+
+MARKERS = ("braille", "dot", "+")
+"""One marker per line, so that lines are told apart without colour."""
+COLOURS = ("cyan", "orange", "green")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One number over time; None where it was not known."""
+
+    name: str
+    values: tuple[float | None, ...]
+
+
+class Plot(PlotextPlot):
+    """A few lines over the seconds before the latest moment."""
+
+    def __init__(self, title: str, *, id: str) -> None:
+        super().__init__(id=id)
+        self._title = title
+
+    def show(self, times: Sequence[float], lines: Sequence[Line], mark: float) -> None:
+        """Draw the lines; ``mark`` is where a vertical line stands, 0 for the latest moment."""
+        plt = self.plt
+        plt.clear_data()
+        plt.clear_figure()
+        plt.title(self._title)
+        drawn = False
+        for number, line in enumerate(lines):
+            known = [(at, value) for at, value in zip(times, line.values, strict=True) if value is not None]
+            if not known:
+                continue
+            drawn = True
+            plt.plot(
+                [at for at, _ in known],
+                [value for _, value in known],
+                label=line.name if len(lines) > 1 else None,
+                marker=MARKERS[number],
+                color=COLOURS[number],
+            )
+        if drawn:
+            highest = max((value for line in lines for value in line.values if value is not None), default=0.0)
+            plt.ylim(0, highest * 1.05 if highest > 0 else 1)
+            if mark < 0:
+                plt.vline(mark, "red")
+        else:
+            plt.title(f"{self._title}: not known")
+        self.refresh()
