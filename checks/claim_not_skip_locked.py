@@ -14,6 +14,7 @@ from typing import Annotated
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import ACTIVITY, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim
 from pgqdoctor.words import count, percent, rate, shortened
@@ -188,6 +189,7 @@ CHECK = Check(
     needs=(STATEMENTS, ACTIVITY),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_claims.not_skip_locked,
     references=("https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE",),
     look_alikes=(
         "a guarded UPDATE at a few claims per second",

@@ -15,6 +15,7 @@ from pgqdoctor import claiming
 from pgqdoctor.check import PLAN, Check
 from pgqdoctor.claiming import Refused
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import serving as lint_serving
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, ReadPlan
 from pgqdoctor.words import count
@@ -134,6 +135,7 @@ CHECK = Check(
     needs=(PLAN,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_serving.scans_consumed_rows,
     references=(
         "https://www.postgresql.org/docs/current/indexes-partial.html",
         "https://www.postgresql.org/docs/current/using-explain.html",

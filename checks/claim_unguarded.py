@@ -16,6 +16,7 @@ from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.claiming import Poll
 from pgqdoctor.finding import Evidence, Finding, Severity
+from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim, SeenStatement
 from pgqdoctor.sqlfacts import Write
@@ -220,6 +221,7 @@ CHECK = Check(
     needs=(STATEMENTS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_claims.unguarded,
     references=(
         "https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED",
         "https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE",

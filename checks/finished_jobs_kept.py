@@ -17,6 +17,7 @@ from pgqdoctor.check import Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
+from pgqdoctor.rows import ColumnRow
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, percent, size
 
@@ -107,7 +108,7 @@ def _finished(queue: Queue) -> tuple[int, str, str] | None:
         rows = sum(one.rows for one in queue.probe.states if one.value in identity.finished_values)
         listed = ", ".join(remedy.literal(value).strip() for value in identity.finished_values)
         return rows, f"{quote_ident(roles.state)} IN ({listed})", "pg_stats"
-    column = queue.column(roles.finished_at) if roles.finished_at is not None else None
+    column = _finished_at(queue)
     if column is None or column.null_fraction is None or column.not_null:
         return None
     return (
@@ -115,6 +116,17 @@ def _finished(queue: Queue) -> tuple[int, str, str] | None:
         f"{quote_ident(column.name)} IS NOT NULL",
         "pg_stats",
     )
+
+
+def _finished_at(queue: Queue) -> ColumnRow | None:
+    """The time of finishing; a time that acts as the state and marks no claim is one too."""
+    roles = queue.identity.roles
+    if roles.finished_at is not None:
+        return queue.column(roles.finished_at)
+    if roles.state is None or roles.state in (roles.claimed_at, roles.lease, roles.heartbeat):
+        return None
+    column = queue.column(roles.state)
+    return column if column is not None and column.type_category == "D" else None
 
 
 def _remedies(queue: Queue, condition: str) -> Iterator[Remedy]:
@@ -149,9 +161,9 @@ def _remedies(queue: Queue, condition: str) -> Iterator[Remedy]:
         ),
         lock="ROW EXCLUSIVE",
     )
-    finished_at = queue.identity.roles.finished_at
+    finished_at = _finished_at(queue)
     if finished_at is not None:
-        old = f"{condition} AND {quote_ident(finished_at)} < now() - interval '30 days'"
+        old = f"{condition} AND {quote_ident(finished_at.name)} < now() - interval '30 days'"
         yield remedy.statement(
             sql=(_loop(queue.name, key, old, "", "gone"),),
             title="Or delete those finished more than 30 days ago (put your own period), in batches",

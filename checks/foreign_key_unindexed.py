@@ -14,6 +14,7 @@ from typing import Annotated
 from pgqdoctor import remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import definitions as lint_definitions
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import ForeignKeyRow
@@ -126,6 +127,7 @@ CHECK = Check(
     needs=(COUNTERS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_definitions.foreign_key_unindexed,
     references=("https://www.postgresql.org/docs/current/ddl-constraints.html#DDL-CONSTRAINTS-FK",),
     look_alikes=(
         "a child of a few rows",

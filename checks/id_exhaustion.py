@@ -15,6 +15,7 @@ from typing import Annotated
 from pgqdoctor import remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import definitions as lint_definitions
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import SequenceRow
@@ -179,6 +180,7 @@ CHECK = Check(
     needs=(COUNTERS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_definitions.id_exhaustion,
     references=(
         "https://www.postgresql.org/docs/current/datatype-numeric.html#DATATYPE-SERIAL",
         "https://www.postgresql.org/docs/current/functions-sequence.html",

@@ -31,8 +31,12 @@ MOST_PAGES = 2_048
 class Limits:
     """When the caches are too small."""
 
-    reads: Annotated[float, "pages of the MultiXact caches read per second: each one is a system call under a lock"] = 100.0
-    headroom: Annotated[float, "factor on the pages that the MultiXacts since the oldest open transaction fill"] = 1.5
+    reads: Annotated[
+        float, "pages of the MultiXact caches read per second: each one is a system call under a lock"
+    ] = 100.0
+    headroom: Annotated[
+        float, "factor on the pages that the MultiXacts since the oldest open transaction fill"
+    ] = 1.5
 
 
 def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator[Finding]:
@@ -43,11 +47,21 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         return
     open_s = max((row.xact_age_s for row in seen.last.sessions if row.xact_age_s is not None), default=0.0)
     evidence = [
-        Evidence(what="pages of members read", value=round(made.misses / made.seconds, 1), unit="per second", source="pg_stat_slru"),
         Evidence(
-            what="pages of offsets read", value=round(made.offset_misses / made.seconds, 1), unit="per second", source="pg_stat_slru"
+            what="pages of members read",
+            value=round(made.misses / made.seconds, 1),
+            unit="per second",
+            source="pg_stat_slru",
         ),
-        Evidence(what="oldest transaction open", value=round(open_s, 1), unit="seconds", source="pg_stat_activity"),
+        Evidence(
+            what="pages of offsets read",
+            value=round(made.offset_misses / made.seconds, 1),
+            unit="per second",
+            source="pg_stat_slru",
+        ),
+        Evidence(
+            what="oldest transaction open", value=round(open_s, 1), unit="seconds", source="pg_stat_activity"
+        ),
     ]
     remedies: list[Remedy] = []
     if seen.server.has(Feature.SLRU_BUFFER_SETTINGS):
@@ -62,7 +76,7 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
                     remedy.change_setting(
                         name=name,
                         value=str(pages),
-                        current=str(now),
+                        settings=seen.catalog.settings,
                         title=f"Enlarge {name} from {size(now * PAGE)} to {size(pages * PAGE)}",
                         expect=(
                             f"the MultiXacts made while the oldest transaction has been open ({count(made.per_second * open_s)}) fit, with "
@@ -112,7 +126,9 @@ def _needed(seen: Observation, made: Activity, open_s: float, headroom: float) -
     """Pages that hold the MultiXacts made while the oldest transaction has been open, in whole banks."""
     ids = made.per_second * open_s * headroom
     each = made.members_zeroed or (
-        sum(made.members[kind] * times for kind, times in made.kinds.items()) / made.looked if made.looked else 2.0
+        sum(made.members[kind] * times for kind, times in made.kinds.items()) / made.looked
+        if made.looked
+        else 2.0
     )
     return {
         "multixact_member_buffers": _banks(ids * each / MEMBERS_PER_PAGE),
@@ -130,6 +146,8 @@ CHECK = Check(
     limits=Limits(),
     evaluate=evaluate,
     scope="server",
-    references=("https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-MULTIXACT-MEMBER-BUFFERS",),
+    references=(
+        "https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-MULTIXACT-MEMBER-BUFFERS",
+    ),
     look_alikes=("many lookups that hit the cache", "no MultiXact activity"),
 )

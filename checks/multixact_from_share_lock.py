@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pgqdoctor import multixacts, remedy
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import multixacts as lint_multixacts
 from pgqdoctor.multixacts import Activity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenStatement
@@ -184,6 +185,7 @@ CHECK = Check(
     needs=(STATEMENTS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_multixacts.from_share_lock,
     references=("https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-ROWS",),
     look_alikes=(
         "foreign key checks, which lock FOR KEY SHARE themselves",

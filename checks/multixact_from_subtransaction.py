@@ -15,6 +15,7 @@ from typing import Annotated
 from pgqdoctor import multixacts, remedy
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import multixacts as lint_multixacts
 from pgqdoctor.multixacts import Activity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenStatement
@@ -344,6 +345,7 @@ CHECK = Check(
     needs=(STATEMENTS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_multixacts.from_subtransaction,
     references=(
         "https://www.postgresql.org/docs/current/subxacts.html",
         "https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-MULTIXACT-WRAPAROUND",

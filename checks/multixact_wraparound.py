@@ -30,8 +30,12 @@ MEMBERS_SAFE = MEMBER_SPACE // 2
 class Limits:
     """How much time must be left, once the forced vacuum is overdue or half of the member space is used."""
 
-    critical_s: Annotated[float, "seconds left at the present rate: less than a day is an emergency"] = 86_400.0
-    warning_s: Annotated[float, "seconds left at the present rate: two weeks, in which large tables can be vacuumed"] = 1_209_600.0
+    critical_s: Annotated[float, "seconds left at the present rate: less than a day is an emergency"] = (
+        86_400.0
+    )
+    warning_s: Annotated[
+        float, "seconds left at the present rate: two weeks, in which large tables can be vacuumed"
+    ] = 1_209_600.0
 
 
 def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator[Finding]:
@@ -47,7 +51,9 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
     if severity is not None:
         found.append((severity, ids.left_s, "ids"))
     each = made.members_zeroed or (
-        sum(made.members[kind] * times for kind, times in made.kinds.items()) / made.looked if made.looked else None
+        sum(made.members[kind] * times for kind, times in made.kinds.items()) / made.looked
+        if made.looked
+        else None
     )
     used = round(ids.age * each) if each is not None else 0
     if each is not None and used >= MEMBERS_SAFE and not seen.server.has(Feature.WIDE_MULTIXACT_MEMBERS):
@@ -58,20 +64,51 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         found.append((severity, left, "members"))
     if not found:
         return
-    severity, left, what = min(found, key=lambda one: (SEVERITIES.index(one[0]), one[1] if one[1] is not None else float("inf")))
+    severity, left, what = min(
+        found, key=lambda one: (SEVERITIES.index(one[0]), one[1] if one[1] is not None else float("inf"))
+    )
     evidence = [
-        Evidence(what="age of the oldest MultiXactId", value=ids.age, unit="MultiXacts", source="mxid_age(datminmxid)"),
-        Evidence(what="vacuum is forced from", value=ids.forced_at, unit="MultiXacts", source="autovacuum_multixact_freeze_max_age"),
-        Evidence(what="MultiXacts made", value=round(made.per_second, 1), unit="per second", source="mxid_age() at both ends"),
+        Evidence(
+            what="age of the oldest MultiXactId",
+            value=ids.age,
+            unit="MultiXacts",
+            source="mxid_age(datminmxid)",
+        ),
+        Evidence(
+            what="vacuum is forced from",
+            value=ids.forced_at,
+            unit="MultiXacts",
+            source="autovacuum_multixact_freeze_max_age",
+        ),
+        Evidence(
+            what="MultiXacts made",
+            value=round(made.per_second, 1),
+            unit="per second",
+            source="mxid_age() at both ends",
+        ),
     ]
     if each is not None:
-        evidence.append(Evidence(what="members each now", value=round(each, 1), unit="members", source="pg_stat_slru or members looked at"))
+        evidence.append(
+            Evidence(
+                what="members each now",
+                value=round(each, 1),
+                unit="members",
+                source="pg_stat_slru or members looked at",
+            )
+        )
     if what == "members":
         evidence.append(
-            Evidence(what="members in use, if they always had so many", value=used, unit="members", source="age times members each")
+            Evidence(
+                what="members in use, if they always had so many",
+                value=used,
+                unit="members",
+                source="age times members each",
+            )
         )
     if left is not None:
-        evidence.append(Evidence(what="time left at this rate", value=round(left), unit="seconds", source="computed"))
+        evidence.append(
+            Evidence(what="time left at this rate", value=round(left), unit="seconds", source="computed")
+        )
     subject = "MultiXactId" if what == "ids" else "MultiXact member"
     yield Finding(
         check=CHECK.id,
@@ -84,7 +121,11 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
                 if what == "ids"
                 else f"MultiXacts of database {seen.server.database} may have {count(used)} of {count(MEMBER_SPACE)} members in use"
             )
-            + (f"; {duration(left)} are left at {count(made.per_second)} MultiXacts per second" if left is not None else "")
+            + (
+                f"; {duration(left)} are left at {count(made.per_second)} MultiXacts per second"
+                if left is not None
+                else ""
+            )
         ),
         why=(
             f"When the last {subject} is used, every statement that needs a MultiXact fails. Vacuum gives them back, but not those that an open "
@@ -133,6 +174,11 @@ CHECK = Check(
     limits=Limits(),
     evaluate=evaluate,
     scope="server",
-    references=("https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-MULTIXACT-WRAPAROUND",),
-    look_alikes=("an age below the point at which vacuum is forced, at any rate", "an old age on a server that makes no MultiXacts"),
+    references=(
+        "https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-MULTIXACT-WRAPAROUND",
+    ),
+    look_alikes=(
+        "an age below the point at which vacuum is forced, at any rate",
+        "an old age on a server that makes no MultiXacts",
+    ),
 )

@@ -34,7 +34,9 @@ class Limits:
         "writers was measured at more than a million",
     ] = 10_000.0
     samples: Annotated[int, "samples of waiting sessions: fewer are chance"] = 5
-    critical_waiting: Annotated[float, "share of the samples of active sessions that wait for the cache"] = 0.05
+    critical_waiting: Annotated[float, "share of the samples of active sessions that wait for the cache"] = (
+        0.05
+    )
 
 
 def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator[Finding]:
@@ -50,17 +52,47 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
     guilty = _overflowed(seen)
     severity: Severity = "critical" if waits_hurt else "warning"
     evidence = [
-        Evidence(what="lookups of subtransactions", value=round(lookups), unit="per second", source="pg_stat_slru"),
-        Evidence(what="of them read from disk", value=round(reads / max(seen.seconds, 0.1), 1), unit="per second", source="pg_stat_slru"),
-        Evidence(what="active sessions waiting for the cache", value=round(share, 3), unit="ratio", source="pg_stat_activity, samples"),
+        Evidence(
+            what="lookups of subtransactions", value=round(lookups), unit="per second", source="pg_stat_slru"
+        ),
+        Evidence(
+            what="of them read from disk",
+            value=round(reads / max(seen.seconds, 0.1), 1),
+            unit="per second",
+            source="pg_stat_slru",
+        ),
+        Evidence(
+            what="active sessions waiting for the cache",
+            value=round(share, 3),
+            unit="ratio",
+            source="pg_stat_activity, samples",
+        ),
     ]
     if guilty is not None:
         who = f"session {guilty.pid} ({shortened(guilty.application, 40)})"
         at_least = f"{CACHED} or more" if guilty.subxact_overflowed else count(guilty.subtransactions or 0)
-        evidence.append(Evidence(what="overflowed in", value=who, unit="", source="pg_stat_get_backend_subxact() or pg_locks"))
-        evidence.append(Evidence(what="its open subtransactions", value=at_least, unit="", source="pg_stat_get_backend_subxact() or pg_locks"))
+        evidence.append(
+            Evidence(
+                what="overflowed in", value=who, unit="", source="pg_stat_get_backend_subxact() or pg_locks"
+            )
+        )
+        evidence.append(
+            Evidence(
+                what="its open subtransactions",
+                value=at_least,
+                unit="",
+                source="pg_stat_get_backend_subxact() or pg_locks",
+            )
+        )
         if guilty.query:
-            evidence.append(Evidence(what="last statement", value=shortened(guilty.query, 200), unit="", source="pg_stat_activity"))
+            evidence.append(
+                Evidence(
+                    what="last statement",
+                    value=shortened(guilty.query, 200),
+                    unit="",
+                    source="pg_stat_activity",
+                )
+            )
         title = (
             f"S{who[1:]} has more than {CACHED} subtransactions in one transaction, open {duration(guilty.xact_age_s or 0.0)}: the others look "
             f"subtransactions up {count(lookups)} times per second"
@@ -87,7 +119,9 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
 def _overflowed(seen: Observation) -> SessionRow | None:
     """The session that overflowed, the longest open where there are several."""
     for reading in (seen.last, seen.first):
-        found = [row for row in reading.sessions if row.subxact_overflowed or (row.subtransactions or 0) > CACHED]
+        found = [
+            row for row in reading.sessions if row.subxact_overflowed or (row.subtransactions or 0) > CACHED
+        ]
         if found:
             return max(found, key=lambda row: row.xact_age_s or 0.0)
     return None
@@ -104,7 +138,12 @@ def _remedies(guilty: SessionRow | None) -> Iterator[Remedy]:
             risk="all its transaction has written is rolled back",
         )
     yield remedy.corrected_statement(
-        sql=("BEGIN;", f"-- at most {CACHED} rows, each with its savepoint or EXCEPTION block", "COMMIT;", "-- then the next ones"),
+        sql=(
+            "BEGIN;",
+            f"-- at most {CACHED} rows, each with its savepoint or EXCEPTION block",
+            "COMMIT;",
+            "-- then the next ones",
+        ),
         title=f"Commit after at most {CACHED} savepoints, or check rows beforehand so that they need none",
         expect="the list of subtransactions never overflows",
         risk="a change of the application: what was one transaction becomes several",

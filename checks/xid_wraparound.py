@@ -24,8 +24,12 @@ from pgqdoctor.wraparound import Countdown
 class Limits:
     """How much time must be left, once the forced vacuum is overdue."""
 
-    critical_s: Annotated[float, "seconds left at the present rate: less than a day is an emergency"] = 86_400.0
-    warning_s: Annotated[float, "seconds left at the present rate: two weeks, in which large tables can be vacuumed"] = 1_209_600.0
+    critical_s: Annotated[float, "seconds left at the present rate: less than a day is an emergency"] = (
+        86_400.0
+    )
+    warning_s: Annotated[
+        float, "seconds left at the present rate: two weeks, in which large tables can be vacuumed"
+    ] = 1_209_600.0
 
 
 def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator[Finding]:
@@ -42,15 +46,37 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
     left = clock.left_s
     holder = horizon.of(seen).oldest
     evidence = [
-        Evidence(what="age of the oldest transaction id", value=clock.age, unit="transactions", source="age(datfrozenxid)"),
-        Evidence(what="vacuum is forced from", value=clock.forced_at, unit="transactions", source="autovacuum_freeze_max_age"),
-        Evidence(what="transaction ids used", value=round(clock.per_second, 1), unit="per second", source="pg_current_snapshot()"),
+        Evidence(
+            what="age of the oldest transaction id",
+            value=clock.age,
+            unit="transactions",
+            source="age(datfrozenxid)",
+        ),
+        Evidence(
+            what="vacuum is forced from",
+            value=clock.forced_at,
+            unit="transactions",
+            source="autovacuum_freeze_max_age",
+        ),
+        Evidence(
+            what="transaction ids used",
+            value=round(clock.per_second, 1),
+            unit="per second",
+            source="pg_current_snapshot()",
+        ),
     ]
     if left is not None:
-        evidence.append(Evidence(what="time left at this rate", value=round(left), unit="seconds", source="computed"))
+        evidence.append(
+            Evidence(what="time left at this rate", value=round(left), unit="seconds", source="computed")
+        )
     if holder is not None and holder.age >= clock.forced_at:
         evidence.append(
-            Evidence(what="horizon held by", value=f"{holder.kind} {holder.name}", unit="", source="pg_stat_activity and others")
+            Evidence(
+                what="horizon held by",
+                value=f"{holder.kind} {holder.name}",
+                unit="",
+                source="pg_stat_activity and others",
+            )
         )
     yield Finding(
         check=CHECK.id,
@@ -59,7 +85,11 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         title=(
             f"The oldest transaction id of database {seen.server.database} is {count(clock.age)} transactions old, beyond the "
             f"{count(clock.forced_at)} at which vacuum is forced"
-            + (f"; {duration(left)} are left at {count(clock.per_second)} per second" if left is not None else "")
+            + (
+                f"; {duration(left)} are left at {count(clock.per_second)} per second"
+                if left is not None
+                else ""
+            )
         ),
         why=(
             "Autovacuum must freeze old rows before their ids come round again, and should have finished. Something keeps it from it: a held "
@@ -67,7 +97,9 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         ),
         evidence=tuple(evidence),
         remedies=() if holder is not None and holder.age >= clock.forced_at else tuple(remedies(seen)),
-        pids=(holder.pid,) if holder is not None and holder.pid is not None and holder.age >= clock.forced_at else (),
+        pids=(holder.pid,)
+        if holder is not None and holder.pid is not None and holder.age >= clock.forced_at
+        else (),
     )
 
 
@@ -107,5 +139,8 @@ CHECK = Check(
     evaluate=evaluate,
     scope="server",
     references=("https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND",),
-    look_alikes=("an age below the point at which vacuum is forced, at any rate", "an old database in which nothing is written"),
+    look_alikes=(
+        "an age below the point at which vacuum is forced, at any rate",
+        "an old database in which nothing is written",
+    ),
 )

@@ -122,6 +122,7 @@ class _Look:
         self._states: tuple[StateCount, ...] = ()
         self._stuck: list[StuckProbe] = []
         self._plans: list[PlanProbe] = []
+        self._whole_plans: list[PlanProbe] = []
 
     def result(self) -> QueueProbe:
         return QueueProbe(
@@ -137,6 +138,7 @@ class _Look:
             stuck=tuple(self._stuck),
             plans=tuple(self._plans),
             lacks=tuple(self._lacks),
+            whole_plans=tuple(self._whole_plans),
         )
 
     def lack(self, what: str, reason: str, grant: str | None = None) -> None:
@@ -500,6 +502,21 @@ class _Look:
         except psycopg.Error as error:
             return PlanProbe(mode=mode, sql=text, parameters=ready.parameters, error=one_line(error))
         return PlanProbe(mode=mode, sql=text, parameters=ready.parameters, document=document, error=note)
+
+    def _whole(self, ready: Explainable) -> None:
+        """Plan the whole statement without executing it: whether a join repeats its LIMIT shows there only."""
+        try:
+            with self.session.transaction(
+                statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+                search_path=(self.identity.schema, *self.link.search_path),
+            ) as cursor:
+                cursor.execute(f"EXPLAIN (FORMAT JSON) {ready.whole}".encode())
+                document = json.dumps(_document(cursor.fetchone()))
+        except psycopg.Error:
+            return
+        self._whole_plans.append(
+            PlanProbe(mode="plan", sql=ready.whole or "", parameters=ready.parameters, document=document)
+        )
 
     def _failed(self, what: str, error: psycopg.Error) -> None:
         if isinstance(error, psycopg.errors.LockNotAvailable):

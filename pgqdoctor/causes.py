@@ -69,11 +69,16 @@ def _harmful(seen: Observation, cause: Finding, effect: Finding) -> bool:
 
 
 def _keeps_its_dead_rows(seen: Observation, cause: Finding, effect: Finding) -> bool:
-    """Tell whether the horizon keeps most of the queue's dead rows: a younger holder is not what they wait for."""
+    """Tell whether the horizon keeps most of the dead rows in question: a younger holder is not what they wait for.
+
+    Where the claim's plan tells how many dead entries it walked, those count: rows that died before the holder began have theirs
+    marked by the first scan, and no claim follows them again.
+    """
     kept = _number(cause, "dead rows it keeps")
     if cause.queue != effect.queue or kept is None:
         return False
-    return kept >= MOST_OF * _dead(seen, cause, effect)
+    walked = _number(effect, "dead entries") or _number(effect, "dead entries, at least")
+    return kept >= MOST_OF * (_dead(seen, cause, effect) if walked is None else walked)
 
 
 def _trigger_not_reached(seen: Observation, cause: Finding, effect: Finding) -> bool:
@@ -111,6 +116,25 @@ def _bounds_the_age(seen: Observation, cause: Finding, effect: Finding) -> bool:
 def _fills_connections(seen: Observation, cause: Finding, effect: Finding) -> bool:
     """Tell whether most connections stand in the line behind the cause's backends."""
     return len(waiting_for(seen, cause.pids)) >= MOST_OF * max(seen.last.database.backends, 1)
+
+
+def _workers_are_at_it(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the workers spend most of their time at the claim: only then does its cost decide how many jobs get done.
+
+    Workers are the backends that samples caught at a claim of the queue; those that wait there count as well.
+    """
+    if not _harmful(seen, cause, effect):
+        return False
+    queue = effect.queue or cause.queue
+    keys = {key for one in seen.queues if one.name == queue for key in one.claim_keys}
+    ids = {row.query_id for row in seen.statement_texts if row.key in keys and row.query_id is not None}
+    caught = [
+        one.pid
+        for sample in seen.samples
+        for one in sample.sessions
+        if one.state == "active" and (one.query_id in ids or f"text:{one.text}" in keys)
+    ]
+    return bool(caught) and len(caught) >= MOST_OF * len(set(caught)) * len(seen.samples)
 
 
 def _nothing_ready(seen: Observation, cause: Finding, effect: Finding) -> bool:
@@ -257,25 +281,32 @@ RULES: tuple[Rule, ...] = (
     ),
     *_rules(
         """
-        # Workers that wait, or search, finish fewer jobs than arrive.
+        # Workers that stand in a line finish fewer jobs than arrive.
         lock-queue -> backlog-growing
-        claim-transaction-held -> backlog-growing
         claim-not-skip-locked -> backlog-growing
+        multixact-slru-waits -> backlog-growing
+        subtransaction-overflow -> backlog-growing
+        notify-contention -> backlog-growing
+        hot-row -> backlog-growing
+        # A worker that holds its claim while it works has its connection taken, and so has whoever finds no slot.
+        claim-transaction-held -> backlog-growing
+        connections-saturated -> backlog-growing
+        # Attempts that fail take the place of jobs that would succeed.
+        retry-storm -> backlog-growing
+        """,
+        _harmful,
+    ),
+    *_rules(
+        """
+        # Workers that search finish fewer jobs than arrive.
         claim-scans-dead-rows -> backlog-growing
         claim-scans-consumed-rows -> backlog-growing
         claim-scans-ineligible-rows -> backlog-growing
         claim-sorts-backlog -> backlog-growing
         claim-advisory-lock -> backlog-growing
         claim-unbounded -> backlog-growing
-        multixact-slru-waits -> backlog-growing
-        subtransaction-overflow -> backlog-growing
-        notify-contention -> backlog-growing
-        hot-row -> backlog-growing
-        retry-storm -> backlog-growing
-        jobs-stuck -> backlog-growing
-        connections-saturated -> backlog-growing
         """,
-        _harmful,
+        _workers_are_at_it,
     ),
 )
 
@@ -358,6 +389,7 @@ def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
 # --- what has to wait ---------------------------------------------------------------------------------
 
 _VACUUMS: Final = re.compile(r"\bVACUUM\b|autovacuum|vacuum_cost|\bpg_repack\b", re.IGNORECASE)
+_DELETES: Final = re.compile(r"\bDELETE\s+FROM\b", re.IGNORECASE)
 _BUILDS_INDEX: Final = re.compile(
     r"\b(CREATE\s+(UNIQUE\s+)?INDEX|REINDEX\b.*)\s+CONCURRENTLY\b", re.IGNORECASE
 )
@@ -396,6 +428,8 @@ def _reasons(
         if other.check == "vacuum-horizon-held":
             if _VACUUMS.search(sql) and _same_queue(seen, other, one):
                 yield f"Comes after {_culprit(other)}, without which no vacuum removes a row"
+            if remedy.kind == "sql" and _DELETES.search(sql) and _same_queue(seen, other, one):
+                yield f"Comes after {_culprit(other)}, until which each deleted row stays as a dead one"
             if _BUILDS_INDEX.search(sql) and _index_build_waits(seen, other, one):
                 yield f"Comes after {_culprit(other)}, for whose snapshot the building of an index would wait"
         elif other.check == "lock-queue" and remedy.lock and _behind_lock(seen, other, one):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 if TYPE_CHECKING:
     from pgqdoctor.finding import Finding
+    from pgqdoctor.lint.flaws import Lint
     from pgqdoctor.observation import Observation
     from pgqdoctor.queue import Queue
 
@@ -46,6 +47,8 @@ class Check:
     """Addresses of PostgreSQL's own documentation that explain the mechanism."""
     look_alikes: tuple[str, ...] = ()
     """Healthy states that must not trip the check, in words, for the documentation."""
+    lint: Lint | None = None
+    """What the check can tell from .sql files alone, without a server; see pgqdoctor.lint."""
 
     @property
     def module(self) -> str:

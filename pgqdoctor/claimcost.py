@@ -15,7 +15,7 @@ from pgqdoctor import claiming
 from pgqdoctor.pageroom import PAGE_BYTES
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
-from pgqdoctor.sqlfacts import Claim
+from pgqdoctor.sqlfacts import OrderKey
 from pgqdoctor.words import count
 
 PAGE_USABLE_BYTES: Final = 8192 - 24 - 16
@@ -80,7 +80,9 @@ def through_index(queue: Queue, names: Sequence[str], entries: float, jobs: floa
     )
 
 
-def without_index(queue: Queue, claim: Claim | None, left: Sequence[IndexRow], jobs: float) -> ComputedClaim | None:
+def without_index(
+    queue: Queue, order: Sequence[OrderKey], left: Sequence[IndexRow], jobs: float
+) -> ComputedClaim | None:
     """Return what a claim of ``jobs`` jobs reads where only the indexes ``left`` remain; None where the rows' states are not known.
 
     With an order and no index that gives it, every page of the table is read and sorted. Along an index in the claim's order, all
@@ -96,8 +98,8 @@ def without_index(queue: Queue, claim: Claim | None, left: Sequence[IndexRow], j
     if pages <= 0 or rows <= 0:
         return None
     ready = claiming.rows_in_ready_state(queue)
-    along = None if claim is None else order_index(queue, claim, left)
-    if claim is not None and claim.order and along is None:
+    along = order_index(queue, order, left)
+    if order and along is None:
         return ComputedClaim(buffers=pages, arithmetic=(f"no index gives the order: all {count(pages)} pages of the table, sorted",))
     if ready is None:
         return None
@@ -113,10 +115,10 @@ def without_index(queue: Queue, claim: Claim | None, left: Sequence[IndexRow], j
     names = queue.index_columns(along)
     levels, on_leaf = height_of(rows, entry_bytes(queue, names))
     first = queue.column(names[0])
-    order = first.correlation if first is not None and first.correlation is not None else 0.0
-    heap = consumed + order**2 * (low - consumed)
+    correlation = first.correlation if first is not None and first.correlation is not None else 0.0
+    heap = consumed + correlation**2 * (low - consumed)
     buffers = levels + consumed // on_leaf + heap + jobs
-    if _sorts_instead(queue, pages, rows, max(ready, 1), on_leaf, order):
+    if _sorts_instead(queue, pages, rows, max(ready, 1), on_leaf, correlation):
         return ComputedClaim(
             buffers=pages, arithmetic=(share, f"reading and sorting all {count(pages)} pages is cheaper than walking {along.name}")
         )
@@ -125,7 +127,7 @@ def without_index(queue: Queue, claim: Claim | None, left: Sequence[IndexRow], j
         arithmetic=(
             share,
             f"along {along.name}: {levels} from root to leaf + {count(consumed // on_leaf)} leaves + "
-            f"{count(heap)} visits of heap pages (correlation {order:.2f}) + {count(jobs)} = {count(buffers)} buffers",
+            f"{count(heap)} visits of heap pages (correlation {correlation:.2f}) + {count(jobs)} = {count(buffers)} buffers",
         ),
     )
 
@@ -137,23 +139,23 @@ def pages_of(queue: Queue) -> int:
     return sum(leaf.pages for leaf in queue.leaves)
 
 
-def order_index(queue: Queue, claim: Claim, indexes: Sequence[IndexRow]) -> IndexRow | None:
+def order_index(queue: Queue, order: Sequence[OrderKey], indexes: Sequence[IndexRow]) -> IndexRow | None:
     """Return an index over all rows that begins with the first column of the claim's order, or None."""
-    if not claim.order or claim.order[0].column is None:
+    if not order or order[0].column is None:
         return None
     for index in indexes:
         if index.valid and index.method == "btree" and not index.has_predicate and not index.has_expressions:
             names = queue.index_columns(index)
-            if names and names[0] == claim.order[0].column:
+            if names and names[0] == order[0].column:
                 return index
     return None
 
 
-def _sorts_instead(queue: Queue, pages: int, rows: int, ready: int, on_leaf: int, order: float) -> bool:
+def _sorts_instead(queue: Queue, pages: int, rows: int, ready: int, on_leaf: int, correlation: float) -> bool:
     text = queue.catalog.setting("random_page_cost")
     random_cost = float(text) if text else RANDOM_PAGE_COST
     # Mackert and Lohman's formula for a table that fits in the cache, as index_pages_fetched() has it.
     most = 2 * pages * rows / (2 * pages + rows) * random_cost
     least = random_cost + pages - 1
-    whole = rows / on_leaf * random_cost + most + order**2 * (least - most)
+    whole = rows / on_leaf * random_cost + most + correlation**2 * (least - most)
     return whole / ready > pages

@@ -116,7 +116,7 @@ def with_parameters(sql: str) -> str:
     return " $1, $2 ... stand for the values your application passes." if "$" in sql else ""
 
 
-def composed_claim(queue: Queue) -> str | None:
+def composed_claim(queue: Queue, limit: int = 1) -> str | None:
     """Return a one-statement claim made of what is known about the queue, None where too little is known."""
     identity, roles = queue.identity, queue.identity.roles
     if identity.ready_predicate is None or not roles.key:
@@ -137,7 +137,7 @@ def composed_claim(queue: Queue) -> str | None:
     same = " AND ".join(f"j.{quote_ident(one)} = picked.{quote_ident(one)}" for one in roles.key)
     return (
         f"WITH picked AS MATERIALIZED (SELECT {keys} FROM {queue.name} WHERE {identity.ready_predicate} ORDER BY {order} "
-        f"LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) "
+        f"LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED) "
         f"UPDATE {queue.name} AS j SET {', '.join(sets)} FROM picked WHERE {same} RETURNING j.*;"
     )
 

@@ -107,7 +107,7 @@ def _silence_stdout() -> None:
 # --- options ----------------------------------------------------------------------------------------
 
 
-def _duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+def duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     try:
         return None if value is None else parse_duration(value)
     except ValueError as error:
@@ -148,7 +148,7 @@ OBSERVING = (
         help="The statement that claims jobs from the --queue.",
     ),
     click.option(
-        "--window", callback=_duration, metavar="DURATION", help="How long to watch: 10s, 500ms, 2m."
+        "--window", callback=duration, metavar="DURATION", help="How long to watch: 10s, 500ms, 2m."
     ),
     click.option(
         "--explain",
@@ -364,9 +364,9 @@ def _observed(settings: Settings, probe_seconds: float | None) -> Observation:
 
 def _recorded(file: Path, names: tuple[str, ...]) -> Observation:
     """A recording, narrowed to the queues of ``names`` where there are any."""
-    from pgqdoctor.observation import load_observation
+    from pgqdoctor.recording import last_observation
 
-    observation = load_observation(file)
+    observation = last_observation(file)
     if not names:
         return observation
     known = {
@@ -448,7 +448,10 @@ def width(output: Path | None) -> int:
 ELSEWHERE = {
     "explain": "pgqdoctor.cli_explain:explain",
     "fix": "pgqdoctor.cli_fix:fix",
+    "lab": "pgqdoctor.cli_lab:lab",
     "lint": "pgqdoctor.cli_lint:lint",
+    "record": "pgqdoctor.cli_record:record",
+    "top": "pgqdoctor.cli_top:top",
     "triage": "pgqdoctor.cli_triage:triage",
 }
 """Commands in modules of their own, imported when one of them is asked for."""
@@ -569,12 +572,19 @@ def _manual(check: Check) -> str:
 @click.argument("scenario", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the scenarios and exit.")
 @click.option(
-    "--window", callback=_duration, default="10s", metavar="DURATION", help="How long to watch; default: 10s."
+    "--window", callback=duration, default="10s", metavar="DURATION", help="How long to watch; default: 10s."
 )
 @click.option("--keep", is_flag=True, help="Leave the server running under load until Enter or Ctrl-C.")
+@click.option("--top", "dashboard", is_flag=True, help="Open the dashboard on it instead of a report.")
 @options(output(FORMATS))
 def demo(
-    scenario: str | None, listing: bool, window: float, keep: bool, format_: str | None, output: Path | None
+    scenario: str | None,
+    listing: bool,
+    window: float,
+    keep: bool,
+    dashboard: bool,
+    format_: str | None,
+    output: Path | None,
 ) -> int:
     """Start a PostgreSQL with a sick queue under load, diagnose it."""
     from pgqdoctor.lab.scenario import list_scenarios, load_scenario
@@ -590,9 +600,16 @@ def demo(
     from pgqdoctor.render import render
 
     chosen = load_scenario(scenario or DEFAULT_SCENARIO)
-    _say(f"{chosen.name}: {chosen.title}")
-    with run_demo(chosen, say=_say) as dsn:
-        _say(f"watching it as 'pgqdoctor report {dsn} --window {window:g}s' does")
+    say(f"{chosen.name}: {chosen.title}")
+    if dashboard:
+        from pgqdoctor.cli_top import show, terminal
+
+        terminal()
+        with run_demo(chosen, say=say) as dsn:
+            show(dsn, window_s=window)
+        return HEALTHY
+    with run_demo(chosen, say=say) as dsn:
+        say(f"watching it as 'pgqdoctor report {dsn} --window {window:g}s' does")
         with _progress(window) as progress:
             seen = observe(dsn, ObserveOptions(window_seconds=window), progress)
         result = diagnose(seen)
@@ -608,13 +625,13 @@ def demo(
     return HEALTHY
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     click.echo(f"pgqdoctor: {text}", err=True)
 
 
 def _stay(dsn: str) -> None:
     """Wait for Enter on a terminal, for Ctrl-C in any case."""
-    _say(f"the server stays under load at {dsn}; Enter or Ctrl-C ends it")
+    say(f"the server stays under load at {dsn}; Enter or Ctrl-C ends it")
     try:
         if is_terminal(sys.stdin):
             sys.stdin.readline()

@@ -356,12 +356,6 @@ class Observer:
         leaves = {leaf.oid for oid in chosen for leaf in bare.partitions_of(oid)}
         oids = list(dict.fromkeys([*chosen, *sorted(leaves)]))
         locked = self._locked()
-        parameters = {"oids": oids, "locked": list(locked & set(oids))}
-        try:
-            indexes = self._rows(rows.IndexRow, "indexes", parameters, required=True)
-        except psycopg.errors.LockNotAvailable:
-            # Somebody took an exclusive lock between the two statements: do without the expressions.
-            indexes = self._rows(rows.IndexRow, "indexes", {"oids": oids, "locked": oids})
         for oid in locked & set(oids):
             row = bare.table(oid)
             self.lacks.append(
@@ -374,11 +368,22 @@ class Observer:
             )
         return replace(
             bare,
-            columns=self._rows(rows.ColumnRow, "columns", {"oids": list(chosen)}),
-            indexes=indexes,
+            columns=self._expressions(rows.ColumnRow, "columns", list(chosen), locked),
+            indexes=self._expressions(rows.IndexRow, "indexes", oids, locked),
             foreign_keys=self._rows(rows.ForeignKeyRow, "foreign_keys", {"oids": oids}),
             triggers=self._rows(rows.TriggerRow, "triggers", {"oids": oids}),
         )
+
+    def _expressions(
+        self, row: type[Row], name: str, oids: list[int], locked: frozenset[int]
+    ) -> tuple[Row, ...]:
+        """Run a probe that deparses expressions, which opens their tables: those behind a lock are left out."""
+        parameters = {"oids": oids, "locked": list(locked & set(oids))}
+        try:
+            return self._rows(row, name, parameters, required=True)
+        except psycopg.errors.LockNotAvailable:
+            # Somebody took an exclusive lock between the two statements: do without the expressions.
+            return self._rows(row, name, {"oids": oids, "locked": oids})
 
     def _statement_texts(self) -> tuple[rows.StatementTextRow, ...]:
         server = self.link.server

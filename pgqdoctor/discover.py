@@ -556,9 +556,14 @@ def _states(
             break
     known = [*column.enum_labels, *column.common_values]
     before = [one for one in conditions if one.column == state and one.operator in ("<", "<=") and one.values]
-    if before and column.enum_labels and before[0].values[0] in column.enum_labels:
-        place = column.enum_labels.index(before[0].values[0]) + (before[0].operator == "<=")
-        ready.extend(column.enum_labels[:place])
+    if before and column.enum_labels:
+        # Enum labels compare by their order: state < 'active' asks for every label that stands before it.
+        bound = before[0].values[0]
+        if bound not in column.enum_labels:
+            bound = next((label for label in column.enum_labels if _word(label) in RUNNING_WORDS), "")
+        if bound in column.enum_labels:
+            place = column.enum_labels.index(bound) + (before[0].operator == "<=")
+            ready.extend(column.enum_labels[:place])
     source = "claim" if ready else ""
     tested = {one.column for one in conditions}
     if not ready and column.type_category not in (_TIME_CATEGORY,):
@@ -569,6 +574,11 @@ def _states(
             ):
                 ready, source = list(values), "partial index"
                 break
+    if not ready and conditions:
+        # A row is born ready: what the column's default says is what the claim's parameter asks for.
+        born = _default_value(column)
+        if born is not None and _word(born) not in FINISHED_WORDS | RUNNING_WORDS:
+            ready, source = [born], "column default"
     if not ready and column.type_category in ("S", "E"):
         ready = [value for value in known if _word(value) in READY_WORDS]
         source = "state names" if ready else ""
@@ -605,6 +615,20 @@ def _states(
 
 def _word(value: str) -> str:
     return value.lower().replace("-", "_").replace(" ", "_")
+
+
+def _default_value(column: ColumnRow) -> str | None:
+    """The constant that a column's default sets, None for none and for an expression."""
+    if column.default_expression is None or column.generated or column.type_category not in ("S", "E", "N"):
+        return None
+    statements = read_sql(f"SELECT FROM t WHERE c = {column.default_expression}").statements
+    values = [
+        value for one in statements for read in one.reads for test in read.conditions for value in test.values
+    ]
+    constant = len(values) == 1 and all(
+        test.value_kind == "constant" for one in statements for read in one.reads for test in read.conditions
+    )
+    return values[0] if constant else None
 
 
 def predicate_conditions(index: IndexRow) -> tuple[Condition, ...]:

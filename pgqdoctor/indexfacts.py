@@ -132,21 +132,28 @@ def serves_claim(queue: Queue, index: IndexRow) -> bool:
     The plan seen is one of several a claim may have, so an index that was scanned in the window and fits is not given
     away.
     """
-    if any(index.name in one.facts.indexes for one in queue.plans):
+    used = {name for one in queue.plans for name in one.facts.indexes}
+    if index.name in used:
         return True
-    if not queue.plans or scans_in_window(queue, index) > 0:
-        asked = {
-            column
-            for one in queue.claims
-            for column in (
-                *_columns(one.claim.conditions),
-                *(key.column for key in one.claim.order if key.column is not None),
-            )
-        }
-        leading = queue.index_columns(index)[:1]
-        predicate = columns_in(index.predicate) if index.predicate is not None else None
-        return bool(set(leading) & asked) or bool(predicate and predicate <= asked)
-    return False
+    if used and scans_in_window(queue, index) == 0:
+        return False
+    # A small table is read without any index, and another plan may come with more rows.
+    return fits_claim(queue, index)
+
+
+def fits_claim(queue: Queue, index: IndexRow) -> bool:
+    """Tell whether an index leads with what a claim asks for, or holds by its predicate what the claim asks for."""
+    asked = {
+        column
+        for one in queue.claims
+        for column in (
+            *_columns(one.claim.conditions),
+            *(key.column for key in one.claim.order if key.column is not None),
+        )
+    }
+    leading = queue.index_columns(index)[:1]
+    predicate = columns_in(index.predicate) if index.predicate is not None else None
+    return bool(set(leading) & asked) or bool(predicate and predicate <= asked)
 
 
 def _columns(conditions: Iterable[Condition]) -> Iterable[str]:

@@ -302,6 +302,8 @@ class QueueProbe:
     stuck: tuple[StuckProbe, ...]
     plans: tuple[PlanProbe, ...]
     lacks: tuple[Lack, ...] = ()
+    whole_plans: tuple[PlanProbe, ...] = ()
+    """Plans, never executed, of whole claim statements whose LIMIT a join may execute again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,10 @@ class _Redactor:
             VacuumRow: {"database": database},
             StatementTextRow: {"role": role, "text": text},
             TableRow: {"owner": role},
-            ColumnRow: {"common_values": lambda values: tuple(map(self.literal, values))},
+            ColumnRow: {
+                "common_values": lambda values: tuple(map(self.literal, values)),
+                "default_expression": text,
+            },
             IndexRow: {"predicate": text, "definition": text, "expressions": text},
             FunctionRow: {"body": text},
             Observation: {"texts": lambda texts: tuple(map(text, texts))},

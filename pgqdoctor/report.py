@@ -8,6 +8,7 @@ from typing import Literal
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity, worst
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, build_queues
+from pgqdoctor.triangle import Triangle, triangle_of
 
 SCHEMA = "pgqdoctor.report/1"
 
@@ -113,6 +114,8 @@ class QueueFacts:
     claim: ClaimFacts
     rates: Rates
     table: TableFacts
+    triangle: Triangle | None = None
+    """Claim index, fillfactor and heap-only updates weighed against each other; null where nothing tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +179,19 @@ def verdict_reaches(report: Report, fail_on: FailOn) -> bool:
     return report.verdict != "healthy" and _RANK[report.verdict] >= _RANK[fail_on]
 
 
+def server_facts(seen: Observation) -> ServerFacts:
+    """Return the server of an observation as every output names it."""
+    return ServerFacts(
+        version=seen.server.version,
+        version_num=seen.server.version_num,
+        database=seen.server.database,
+        role=seen.server.role,
+        in_recovery=seen.server.in_recovery,
+        pooler=seen.server.pooler,
+        started_at=seen.server.started_at,
+    )
+
+
 def build_report(
     seen: Observation,
     findings: tuple[Finding, ...],
@@ -184,21 +200,24 @@ def build_report(
     queues: tuple[Queue, ...] | None = None,
 ) -> Report:
     """Make the report of an observation and what the checks said of it, in the order given."""
+    known = build_queues(seen) if queues is None else queues
+    facts: list[QueueFacts] = []
+    failed: list[Crashed] = []
+    for one in known:
+        try:
+            triangle = triangle_of(seen, one)
+        except Exception as error:
+            # As with a check: one that fails is named, and the rest of the report stands.
+            triangle = None
+            failed.append(Crashed(check="knobs", error=f"{type(error).__name__}: {error} on {one.name}"))
+        facts.append(queue_facts(one, triangle))
     return Report(
         tool=Tool(name="pgqdoctor", version=seen.tool_version),
         generated_at=seen.generated_at,
-        server=ServerFacts(
-            version=seen.server.version,
-            version_num=seen.server.version_num,
-            database=seen.server.database,
-            role=seen.server.role,
-            in_recovery=seen.server.in_recovery,
-            pooler=seen.server.pooler,
-            started_at=seen.server.started_at,
-        ),
+        server=server_facts(seen),
         window=Window(seconds=round(seen.seconds, 3), samples=len(seen.samples)),
         verdict=verdict_of(findings),
-        queues=tuple(queue_facts(one) for one in (build_queues(seen) if queues is None else queues)),
+        queues=tuple(facts),
         findings=tuple(
             ReportedFinding(
                 key=one.key,
@@ -214,7 +233,7 @@ def build_report(
             for one in findings
         ),
         skipped=skipped,
-        crashed=crashed,
+        crashed=(*crashed, *failed),
         notes=notes_of(seen),
     )
 
@@ -246,7 +265,7 @@ def notes_of(seen: Observation) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def queue_facts(queue: Queue) -> QueueFacts:
+def queue_facts(queue: Queue, triangle: Triangle | None = None) -> QueueFacts:
     """Return one queue as the report shows it."""
     identity, probe, churn = queue.identity, queue.probe, queue.churn
     claims = [one for one in queue.claims if one.seen.seen] or list(queue.claims)
@@ -301,4 +320,5 @@ def queue_facts(queue: Queue) -> QueueFacts:
             fillfactor=queue.fillfactor,
             autovacuum=autovacuum,
         ),
+        triangle=triangle,
     )

@@ -262,6 +262,8 @@ class ColumnRow:
     statistics_target: int | None
     inherited_statistics: bool
     """True where the statistics shown are those of the whole inheritance tree."""
+    default_expression: str | None = None
+    """The column's default (or generation expression) as SQL; None also where reading it would have to wait for a lock."""
     correlation: float | None = None
     """pg_stats.correlation: 1 or -1 where the rows lie in the order of the column, 0 where they lie anyhow."""
 

@@ -63,6 +63,53 @@ def two_rows(text: str) -> str | None:
         return None
 
 
+def in_order(write: str, *, table: str, keys: tuple[str, ...]) -> str | None:
+    """Return an UPDATE or DELETE of many rows as one that first locks them in the order of their key.
+
+    Two of them then never wait for each other in a circle. Returns None where the statement is of another form.
+    """
+    from pglast import ast
+
+    try:
+        node = _node(write)
+        if not keys or not isinstance(node, (ast.UpdateStmt, ast.DeleteStmt)) or node.whereClause is None:
+            return None
+        relation: Any = node.relation
+        if relation.relname != table or node.withClause is not None:
+            return None
+        if getattr(node, "fromClause", None) or getattr(node, "usingClause", None):
+            return None
+        name = _called(relation)
+        condition = _text_of(node.whereClause)
+        node.whereClause = None
+        returning = node.returningClause if hasattr(node, "returningClause") else node.returningList
+        if hasattr(node, "returningClause"):
+            node.returningClause = None
+        else:
+            node.returningList = None
+        change = _written(node)
+        source = (
+            quote_ident(relation.relname)
+            if relation.schemaname is None
+            else (f"{quote_ident(relation.schemaname)}.{quote_ident(relation.relname)}")
+        )
+        alias = "" if relation.alias is None else f" AS {name}"
+        columns = ", ".join(f"{name}.{quote_ident(key)}" for key in keys)
+        outputs = [quote_ident(f"locked_{key}") for key in keys]
+        joined = "FROM" if isinstance(node, ast.UpdateStmt) else "USING"
+        where = " AND ".join(
+            f"{name}.{quote_ident(key)} = locked.{output}" for key, output in zip(keys, outputs, strict=True)
+        )
+        text = (
+            f"WITH locked ({', '.join(outputs)}) AS MATERIALIZED (SELECT {columns} FROM {source}{alias} WHERE {condition} "
+            f"ORDER BY {columns} FOR UPDATE) {change} {joined} locked WHERE {where}"
+            + (f" RETURNING {name}.*" if returning else "")
+        )
+        return renumber_parameters(text)[0]
+    except (Unparsable, RecursionError, ValueError, StopIteration):
+        return None
+
+
 def _node(text: str) -> Any:
     return parse(without_prepare(next(iter(split(text))))).stmt
 

@@ -206,6 +206,41 @@ def one_statement(select: str, update: str, table: TableWords, *, many: bool) ->
     return _written(changed)
 
 
+def one_group(text: str, claim: Claim) -> str | None:
+    """Return the statement for one value of the column that its ORDER BY ranks by an expression, without that expression.
+
+    ORDER BY CASE queue WHEN ... becomes AND queue = $n: the caller asks for the groups one after the other. None where the
+    expressions are not about exactly one column.
+    """
+    from pglast import ast, enums
+
+    from pgqdoctor.sqlscope import column_name, expression_nodes
+
+    for root, found in _found(text, claim):
+        node: Any = found.level.node
+        if found.level.kind != "select":
+            return None
+        computed = [key for key in node.sortClause or () if column_name(key.node) is None]
+        columns = [part for key in computed for part in expression_nodes(key.node) if isinstance(part, ast.ColumnRef)]
+        if not computed or len({column_name(one) for one in columns}) != 1:
+            return None
+        gone = {id(part) for key in computed for part in _nodes(key)}
+        numbers = [part.number or 0 for part in _nodes(root) if isinstance(part, ast.ParamRef) and id(part) not in gone]
+        test = ast.A_Expr(
+            kind=enums.A_Expr_Kind.AEXPR_OP,
+            name=(ast.String(sval="="),),
+            lexpr=ast.ColumnRef(fields=columns[0].fields),
+            rexpr=ast.ParamRef(number=max(numbers, default=0) + 1),
+        )
+        kept = tuple(key for key in node.sortClause if not any(key is one for one in computed))
+        node.sortClause = kept or None
+        old = node.whereClause
+        parts = old.args if isinstance(old, ast.BoolExpr) and old.boolop == enums.BoolExprType.AND_EXPR else (old,)
+        node.whereClause = test if old is None else ast.BoolExpr(boolop=enums.BoolExprType.AND_EXPR, args=(*(parts or ()), test))
+        return _written(root)
+    return None
+
+
 def filled(text: str, known: Mapping[tuple[str, str], Sequence[str]], limit: str | None = None) -> str:
     """Put back constants that normalising took out of a statement, where they are known.
 

@@ -86,7 +86,9 @@ def treatment(report: Report, chosen: Collection[str] = ()) -> Treatment:
                 known[identity] = replace(known[identity], findings=(*known[identity].findings, one))
             else:
                 (later if after and _acts(remedy) else first)[identity] = step
-    return _without_clashes(Treatment(findings=findings, first=tuple(first.values()), later=tuple(later.values())))
+    return _without_clashes(
+        Treatment(findings=findings, first=tuple(first.values()), later=tuple(later.values()))
+    )
 
 
 def _acts(remedy: Remedy) -> bool:
@@ -136,10 +138,14 @@ def _without_clashes(given: Treatment) -> Treatment:
                 done.append(step)
                 continue
             changes = dict(_changes(step.sql))
-            clash = next((key for key, value in changes.items() if key in known and known[key][0] != value), None)
+            clash = next(
+                (key for key, value in changes.items() if key in known and known[key][0] != value), None
+            )
             if clash is not None:
                 value, title = known[clash]
-                done.append(replace(step, clashes=f'"{title}" sets {clash[1]} of {clash[0]} to {value} already'))
+                done.append(
+                    replace(step, clashes=f'"{title}" sets {clash[1]} of {clash[0]} to {value} already')
+                )
                 continue
             for key, value in changes.items():
                 known.setdefault(key, (value, step.remedy.title))
@@ -170,13 +176,14 @@ def _changed(node: Any) -> Iterator[tuple[tuple[str, str], str]]:
     from pgqdoctor.sqlscope import deparse
 
     if isinstance(node, ast.AlterTableStmt):
-        table = ".".join(one for one in (node.relation.schemaname, node.relation.relname) if one)
+        relation: Any = node.relation
+        table = ".".join(one for one in (relation.schemaname, relation.relname) if one)
         for command in node.cmds or ():
             if command.subtype == enums.AlterTableType.AT_SetRelOptions:
                 for option in command.def_ or ():
                     yield (table, option.defname), _value(option.arg)
     elif isinstance(node, ast.AlterSystemStmt):
-        setting = node.setstmt
+        setting: Any = node.setstmt
         yield ("the server", setting.name), ", ".join(deparse(one) for one in setting.args or ())
 
 
@@ -215,8 +222,9 @@ def built_index(statement: str) -> BuiltIndex | None:
 
     for node in _parsed((statement,)):
         if isinstance(node, ast.IndexStmt) and node.concurrent and node.idxname:
+            relation: Any = node.relation
             return BuiltIndex(
-                schema=node.relation.schemaname, name=node.idxname, repeatable=bool(node.if_not_exists)
+                schema=relation.schemaname, name=node.idxname, repeatable=bool(node.if_not_exists)
             )
     return None
 
@@ -231,7 +239,7 @@ def dropped_index(statement: str) -> str | None:
             and node.removeType == enums.ObjectType.OBJECT_INDEX
             and node.concurrent
             and node.missing_ok
-            and len(node.objects) == 1
         ):
-            return str(node.objects[0][-1].sval)
+            objects: Any = node.objects or ()
+            return str(objects[0][-1].sval) if len(objects) == 1 else None
     return None

@@ -72,21 +72,26 @@ def _below(root: ReportedFinding, report: Report) -> Iterator[Chapter]:
 
 
 def _sentence(root: ReportedFinding, effects: tuple[Chapter, ...], report: Report) -> str:
-    queue = _queue_of(root, effects, report)
-    symptom = _symptom(queue) if queue is not None else ""
-    cause = _clause(root)
-    last = _effect(root, effects)
+    told = (root, *(one.finding for one in effects))
+    queue = _queue_of(told, report)
+    symptom = _symptom(queue) if queue is not None and any(_delays(one) for one in told) else ""
+    effect = _effect(root, effects)
+    cause = _head(root.title) if effect else root.title.rstrip(".")
     if symptom:
-        cause = _inside(cause)
-        return f"{symptom}, because {cause}{', so ' + last if last else ''}."
-    return f"{_begun(cause)}{', so ' + last if last else ''}."
+        return f"{symptom}, because {_inside(cause)}{', so ' + effect if effect else ''}."
+    return f"{_begun(cause)}{', so ' + effect if effect else ''}."
 
 
-def _queue_of(root: ReportedFinding, effects: tuple[Chapter, ...], report: Report) -> QueueFacts | None:
-    """The queue the story is about; for a root that concerns the whole server the first that it harms."""
-    names = [one.queue for one in (root, *(each.finding for each in effects)) if one.queue is not None]
-    if names:
-        return next((one for one in report.queues if one.name == names[0]), None)
+def _delays(finding: ReportedFinding) -> bool:
+    """Tell whether the finding says that jobs come late: waiting workers do, a dear claim alone does not."""
+    return finding.check in _DELAYING and finding.severity != "notice"
+
+
+def _queue_of(told: tuple[ReportedFinding, ...], report: Report) -> QueueFacts | None:
+    """The queue the story is about; of a story that concerns the whole server the one that waits longest."""
+    named = next((one.queue for one in told if one.queue is not None), None)
+    if named is not None:
+        return next((one for one in report.queues if one.name == named), None)
     return max(report.queues, key=lambda one: one.ready.oldest_age_s or 0.0, default=None)
 
 
@@ -98,20 +103,16 @@ def _symptom(queue: QueueFacts) -> str:
 
 
 def _effect(root: ReportedFinding, effects: tuple[Chapter, ...]) -> str:
-    """What the chain comes to: its deepest harmful link, else what the root's own title says after its colon."""
+    """What the chain comes to: its deepest harmful link. A root alone says it in its title, "" then."""
     harmful = [one for one in effects if one.finding.severity != "notice" and one.finding.check not in _SHOWN]
     for one in sorted(harmful, key=lambda each: -each.depth):
-        words = _EFFECTS.get(one.finding.check)
-        return (words(one.finding) if words is not None else None) or _inside(_clause(one.finding))
-    words = _EFFECTS.get(root.check)
-    said = words(root) if words is not None else None
-    if said is not None:
-        return said
-    return "" if root.check in _WHOLE else root.title.partition(": ")[2]
+        return _said(one.finding) or _inside(_head(one.finding.title))
+    return _said(root) or ""
 
 
-def _clause(finding: ReportedFinding) -> str:
-    return finding.title if finding.check in _WHOLE else _head(finding.title)
+def _said(finding: ReportedFinding) -> str | None:
+    words = _EFFECTS.get(finding.check)
+    return words(finding) if words is not None else None
 
 
 def _head(title: str) -> str:
@@ -166,5 +167,15 @@ _EFFECTS: Final[dict[str, Callable[[ReportedFinding], str | None]]] = {
 _SHOWN: Final = frozenset({"backlog-growing"})
 """Checks that say what the sentence begins with."""
 
-_WHOLE: Final = frozenset({"claim-not-skip-locked"})
-"""Checks whose title has the culprit after the colon: it is told whole."""
+_DELAYING: Final = frozenset(
+    {
+        "backlog-growing",
+        "claim-not-skip-locked",
+        "hot-row",
+        "lock-queue",
+        "multixact-slru-waits",
+        "notify-contention",
+        "subtransaction-overflow",
+    }
+)
+"""Checks that find a backlog that grows, or workers that wait in a line."""

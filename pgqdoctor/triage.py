@@ -106,6 +106,8 @@ class Triage:
     others: tuple[str, ...]
     """Titles of further roots at warning or above, the worst first."""
     steps: tuple[Step, ...]
+    remaining: tuple[str, ...]
+    """Keys of what will still be wrong after the first step; empty too where that step ends nothing."""
     avoid: tuple[Avoid, ...]
     forecasts: tuple[Forecast, ...]
     not_seen: tuple[str, ...]
@@ -164,6 +166,7 @@ def build_triage(seen: Observation, report: Report, later: Report | None) -> Tri
         ),
         others=tuple(one.root.title for one in told[1:]),
         steps=tuple(_steps(seen, report, later, told)),
+        remaining=tuple(one.key for one in remaining(report, later)) if later is not None else (),
         avoid=avoid.advice(seen, report, tuple(queues.values())),
         forecasts=tuple(
             each
@@ -277,19 +280,43 @@ def _commands(finding: ReportedFinding) -> list[Remedy]:
     return sorted(finding.remedies, key=lambda one: (one.restart, _ORDER[one.kind]))
 
 
+def remaining(report: Report, later: Report) -> tuple[ReportedFinding, ...]:
+    """Return what will still be wrong, at warning or above, once the root's culprit is gone.
+
+    That is what the checks say of the observation without it, but for what the root caused: a horizon that moves lets the next scan
+    mark the dead entries and the next vacuum remove the rows, and a lock that is gone lets its waiters through.
+    """
+    told = stories(report)
+    caused = {one.finding.key for one in told[0].effects} if told else set()
+    harmful = (one for one in later.findings if one.severity != "notice")
+    return tuple(
+        one for one in harmful if one.key not in caused and one.key != (told[0].root.key if told else "")
+    )
+
+
 def _steps(
     seen: Observation, report: Report, later: Report | None, told: tuple[Story, ...]
 ) -> Iterator[Step]:
-    """The first command of the worst root; then of what remains, cause before effect; then what else the root offers."""
+    """The first command of the worst root; what remains without it, cause before effect; what else the root offers, and what
+    speeds the effects' going."""
     if not told:
         return
     root = told[0].root
     wanted: list[tuple[When, ReportedFinding, Remedy]] = [("first", root, one) for one in _commands(root)[:1]]
-    for story in stories(later if later is not None else report):
-        for one in (story.root, *(each.finding for each in story.effects)):
-            if one.key != root.key:
-                wanted.extend(("then", one, remedy) for remedy in _commands(one)[:1])
+    if later is not None:
+        then = remaining(report, later)
+    else:
+        # Nothing can be taken out of the observation: the other stories are what comes next.
+        then = tuple(
+            one for story in told[1:] for one in (story.root, *(each.finding for each in story.effects))
+        )
+    wanted.extend(("then", one, remedy) for one in then for remedy in _commands(one)[:1])
     wanted.extend(("also", root, one) for one in _commands(root)[1:])
+    caused = {one.finding.key for one in told[0].effects}
+    rest = later if later is not None else report
+    wanted.extend(
+        ("also", one, remedy) for one in rest.findings if one.key in caused for remedy in _commands(one)[:1]
+    )
     known: set[tuple[str, ...]] = set()
     steps: list[tuple[When, ReportedFinding, Remedy]] = []
     for when, finding, remedy in wanted:

@@ -25,7 +25,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import dead_walk
 from pgqdoctor.queue import Queue, SeenStatement
 from pgqdoctor.rows import IndexRow
-from pgqdoctor.sqlfacts import Claim
+from pgqdoctor.sqlfacts import Condition, OrderKey
 from pgqdoctor.words import count, duration, percent, rate, shortened, size
 
 ENTRY_BUFFERS: Final = 1.0
@@ -37,8 +37,10 @@ WAL_PAGE_BUFFERS: Final = 20.0
 vacuum_cost_page_hit)."""
 PAYS: Final = 2.0
 """An index must save this many times what it costs: the computed buffers are within that factor of the measured ones."""
-LEAST_SAVED: Final = 30.0
-"""Buffers a claim must save for an index to be worth having: ten times the three that a served claim was measured to read."""
+LEAST_SAVED: Final = 10.0
+"""Buffers a claim must save for an index to be worth having: three times the three that a served claim was measured to read."""
+SMALL: Final = 30.0
+"""Buffers and refused rows up to which the planner may rightly read a small table beside the index that is there for a larger one."""
 HEAP_ONLY: Final = 0.5
 """Share of heap-only updates from which a corner is named for them: they spare more index entries than are written."""
 FEW: Final = 0.1
@@ -145,8 +147,11 @@ class Triangle:
 
 
 def triangle_of(seen: Observation, queue: Queue) -> Triangle | None:
-    """Return where the queue stands, None where its counters say nothing: on a standby, or after a restart in the window."""
+    """Return where the queue stands, None where nothing tells: on a standby, after a restart in the window, without a claim.
+    """
     if seen.server.in_recovery or seen.restarted or seen.seconds <= 0 or not queue.counters:
+        return None
+    if finder_of(queue) is None and queue.plan is None:
         return None
     return _Reckoning(seen, queue).triangle()
 
@@ -178,11 +183,10 @@ class _Reckoning:
         self.rows_seen = sum(one.rows for one in self.updates)
         self.known = self.rows_seen >= HEAP_ONLY * self.churn.updated and self.rows_seen > 0
         self.plan = queue.plan
-        named = claiming.claim_of_plan(queue, self.plan) if self.plan is not None else None
-        busiest = named or next(iter(queue.claims), None)
-        self.claim: Claim | None = busiest.claim if busiest is not None else None
-        self.claims_per_s, self.jobs = _claimed(queue)
-        self.advice = claiming.index_for(queue, self.claim.conditions, self.claim.order) if self.claim else None
+        self.finder = finder_of(queue)
+        claims_per_s, self.jobs = _claimed(queue)
+        self.claims_per_s = max(claims_per_s, self.finder.per_s if self.finder is not None else 0.0)
+        self.advice = claiming.index_for(queue, self.finder.conditions, self.finder.order) if self.finder else None
         self.indexes = tuple(one for one in queue.indexes if one.valid)
         self.serving, self.served = self._serving()
         self.held = vacuuming.held_horizon(seen)
@@ -196,19 +200,17 @@ class _Reckoning:
     def _serving(self) -> tuple[IndexRow | None, bool]:
         """The index that leads the claim to ready jobs, and whether anything does."""
         queue, plan = self.queue, self.plan
-        if plan is not None:
-            facts = plan.facts
-            index = next((one for one in self.indexes if one.name in facts.indexes), None)
-            refused = (facts.rows_removed_by_filter or 0) + (facts.rows_removed_by_index_recheck or 0)
-            by_state = claiming.state_by_index(queue, facts)
-            few = facts.measured and refused <= LEAST_SAVED and not claiming.timed_out(queue)
-            if facts.indexes and facts.sort is None and (by_state or few):
-                return index, True
-            if facts.indexes and by_state:
-                return index, True
-            return None, False
         fitting = claiming.served_already(queue, self.advice) if self.advice is not None else None
-        return fitting, fitting is not None
+        if plan is None:
+            return fitting, fitting is not None
+        facts = plan.facts
+        refused = (facts.rows_removed_by_filter or 0) + (facts.rows_removed_by_index_recheck or 0)
+        few = facts.measured and refused <= SMALL and claiming.timed_out(queue) is None
+        if facts.indexes and (claiming.state_by_index(queue, facts) or (few and facts.sort is None)):
+            return next((one for one in self.indexes if one.name in facts.indexes), fitting), True
+        # The planner reads a table of a few pages rather than the index that is there for the day it has more.
+        small = few and facts.buffers is not None and facts.buffers <= SMALL
+        return (fitting, True) if fitting is not None and small else (None, False)
 
     def _lost(self) -> float:
         """Share of the blocked updates that did change an indexed value: columns set to equal values stay heap-only."""
@@ -230,6 +232,28 @@ class _Reckoning:
             return None
         blocked = sum(one.rows for one in self.updates if self._blocked(indexes, one))
         return 1.0 - self.lost * blocked / self.rows_seen
+
+    def wasteful(self) -> tuple[IndexRow, float] | None:
+        """The index that claims do not need and that blocks most of the updates nothing else blocks, and how many a second."""
+        if not self.known or (self.churn.hot_ratio or 0.0) >= NEAR:
+            return None
+        needed = {
+            one.oid
+            for one in self.indexes
+            if one is self.serving
+            or indexfacts.serves_claim(self.queue, one)
+            or indexfacts.fits_claim(self.queue, one)
+        }
+        found: dict[int, float] = {}
+        for update in self.updates:
+            if not any(blocker.index.oid in needed for blocker in update.blockers):
+                for blocker in update.blockers:
+                    per_s = self.per_s(update.rows * self.lost)
+                    found[blocker.index.oid] = found.get(blocker.index.oid, 0.0) + per_s
+        oid, per_s = max(found.items(), key=lambda item: item[1], default=(0, 0.0))
+        if per_s < PER_S:
+            return None
+        return next(one for one in self.queue.indexes if one.oid == oid), per_s
 
     def room_now(self) -> float | None:
         """Share of the unblocked updates that found room on their page, None where too few were unblocked."""
@@ -291,11 +315,15 @@ class _Reckoning:
         facts = self.plan.facts if self.plan is not None else None
         if facts is not None and facts.measured and facts.buffers is not None:
             lines = [f"measured: {count(facts.buffers)} buffers for {count(facts.rows or 0)} rows, {facts.scan_type}"]
-            walk = dead_walk(facts)
-            if walk is not None and walk.unexplained_buffers:
-                lines.append(f"{count(walk.unexplained_buffers)} of them on entries of dead rows, which no design avoids")
+            if dead := self.dead_buffers():
+                lines.append(f"{count(dead)} of them on entries of dead rows, which vacuum removes as soon as it may")
             return _Cost(buffers=float(facts.buffers), measured=True, arithmetic=tuple(lines))
         return self.claim_with(self.serving) if self.served else self.claim_without()
+
+    def dead_buffers(self) -> int:
+        """Buffers that the claim spends on entries of dead rows."""
+        walk = dead_walk(self.plan.facts) if self.plan is not None else None
+        return walk.unexplained_buffers if walk is not None else 0
 
     def claim_with(self, index: IndexRow | IndexAdvice | None) -> _Cost | None:
         """What the claim would read through an index."""
@@ -311,8 +339,10 @@ class _Reckoning:
 
     def claim_without(self) -> _Cost | None:
         """What the claim would read without the index that serves it."""
-        left = [one for one in self.indexes if one is not self.serving]
-        found = claimcost.without_index(self.queue, self.claim, left, self.batch)
+        left = self._without_serving()
+        if self.finder is None:
+            return None
+        found = claimcost.without_index(self.queue, self.finder.order, left, self.batch)
         return None if found is None else _Cost(buffers=found.buffers, measured=False, arithmetic=found.arithmetic)
 
     # -- corners ---------------------------------------------------------------------------------
@@ -333,10 +363,8 @@ class _Reckoning:
         writes = reckoned_now if now else self.writes(indexes, room)
         measured = self.measured_wal()
         wal = (writes.wal if measured is None else max(0.0, measured[0] + writes.wal - reckoned_now.wal)) or 0.0
-        if now:
-            ratio = churn.hot_ratio
-        else:
-            ratio = writes.hot / churn.updated if churn.updated and self.known else None
+        reckoned = writes.hot / churn.updated if churn.updated and self.known else None
+        ratio = churn.hot_ratio if now else reckoned
         jobs = self.per_job()
         cost = None
         if claim is not None and (self.known or not churn.updated):
@@ -401,7 +429,7 @@ class _Reckoning:
         corners = (today, *others, *self._unreachable(today, others))
         measured = self.measured_wal()
         jobs = self.per_job()
-        without = self.free_share([one for one in self.indexes if one is not self.serving])
+        without = self.free_share(self._without_serving())
         advice = _Advice(self, today, others)
         recommendation = advice.recommendation()
         return Triangle(
@@ -447,10 +475,22 @@ class _Reckoning:
                 room=self.room_at(lowered),
                 reckoned_now=reckoned,
             )
+        blocker = self.wasteful()
+        if blocker is not None:
+            index = blocker[0]
+            yield self.corner(
+                now=False,
+                served=self.served,
+                change=f"without index {index.name}",
+                indexes=tuple(one for one in self.indexes if one is not index),
+                claim=self.claim_now(),
+                room=self.room_at(self.fillfactor) if self.room_now() is None else room_today,
+                reckoned_now=reckoned,
+            )
         if self.served:
             if self.serving is None or _stays(self.serving) is not None:
                 return
-            rest = tuple(one for one in self.indexes if one is not self.serving)
+            rest = self._without_serving()
             change, claim = f"without index {self.serving.name}", self.claim_without()
         else:
             if self.advice is None or claiming.served_already(self.queue, self.advice) is not None:
@@ -490,11 +530,14 @@ class _Reckoning:
         if not self.served and claiming.served_already(self.queue, self.advice) is not None:  # type: ignore[arg-type]
             return "the index is there, and the claim's plan does not use it"
         if name == "both":
-            blocked = self.blocked_columns()
-            if blocked:
+            blocked, others = self.blocked_columns(), 1.0 - (self.free_share(self._without_serving()) or 0.0)
+            if blocked and others < HEAP_ONLY:
                 return f"most updates set {', '.join(blocked)}, which the claim's index must mention"
             return "most updates find no room or are blocked by other indexes"
         return "most updates stay heap-only beside the claim's index"
+
+    def _without_serving(self) -> tuple[IndexRow, ...]:
+        return tuple(one for one in self.indexes if one is not self.serving)
 
     def blocked_columns(self) -> tuple[str, ...]:
         """Columns that the updates set and that the claim's index, present or advised, mentions; the most often set first."""
@@ -523,9 +566,7 @@ class _Advice:
 
     def __init__(self, reckoning: _Reckoning, today: Corner, others: Sequence[Corner]) -> None:
         self.its, self.today, self.others = reckoning, today, others
-        self.other_side = next(
-            (one for one in others if one.change.startswith(("with an index", "without index"))), None
-        )
+        self.other_side = next((one for one in others if _is_served(one.name) != reckoning.served), None)
 
     # -- the recommendation ----------------------------------------------------------------------
 
@@ -590,7 +631,8 @@ class _Advice:
         """Buffers that one claim saves through its index, None where either side is not known."""
         its = self.its
         scan = its.claim_without() if its.served else its.claim_now()
-        through = its.claim_now() if its.served else its.claim_with(its.advice)
+        # Entries of dead rows are no fault of the index: it is judged as it is after a vacuum.
+        through = (its.claim_with(its.serving) or its.claim_now()) if its.served else its.claim_with(its.advice)
         return None if scan is None or through is None else scan.buffers - through.buffers
 
     def index_costs(self) -> tuple[float, float] | None:
@@ -636,34 +678,23 @@ class _Advice:
         )
         if saved <= 0:
             return (*lines, "it saves nothing at any rate")
-        return (*lines, f"it pays from {rate(max(weight, 0) / saved)} claims on; there are {rate(claims)}")
+        return (*lines, f"it pays from {rate(max(weight, 0) / saved)} claims on, and {rate(claims)} are made")
 
     def _wasteful(self) -> Recommendation | None:
         """An index that claims do not need and that blocks updates nothing else blocks."""
         its, queue = self.its, self.its.queue
-        if not its.known or (its.churn.hot_ratio or 0.0) >= NEAR:
+        blocker = its.wasteful()
+        if blocker is None:
             return None
-        needed = {one.oid for one in its.indexes if one is its.serving or indexfacts.serves_claim(queue, one)}
-        found: dict[int, float] = {}
-        for one in its.updates:
-            if one.blockers and not any(blocker.index.oid in needed for blocker in one.blockers):
-                for blocker in one.blockers:
-                    rows = one.rows * its.lost
-                    found[blocker.index.oid] = found.get(blocker.index.oid, 0.0) + its.per_s(rows)
-        if not found:
-            return None
-        oid, per_s = max(found.items(), key=lambda item: item[1])
-        if per_s < PER_S:
-            return None
-        index = next(one for one in queue.indexes if one.oid == oid)
+        index, per_s = blocker
         name = remedy.qualified(index.schema, index.name)
         kept = indexfacts.why_kept(its.seen, queue, index, least_age_s=14 * indexfacts.DAY_S)
         reason = f"it keeps {rate(per_s)} updates from being heap-only, and claims do not need it"
         if kept is not None:
             return Recommendation(
                 action="remove-blocker",
-                title=f"Take {', '.join(_set_by(its.updates, index))} out of {name}, or set it less often",
-                reason=f"{reason}; dropping it is not said, because {kept}",
+                title=f"Set {', '.join(_set_by(its.updates, index))} less often, or do without {name}",
+                reason=f"{reason}. It is not for dropping unseen: {kept}",
             )
         return Recommendation(
             action="remove-blocker",
@@ -685,7 +716,7 @@ class _Advice:
 
     def _roomless(self) -> Recommendation | None:
         """Updates that no index blocks and that find no room: the one case for a fillfactor."""
-        its, churn = self.its, self.its.churn
+        its = self.its
         lowered = its.lowered()
         lacking = self.without_room()
         if lowered is None or its.room is None or lacking is None or its.per_s(lacking[0]) < PER_S:
@@ -735,10 +766,13 @@ class _Advice:
         if its.served:
             at = f" at {count(today.claim_buffers)} buffers" if today.claim_buffers is not None else ""
             by = f" by {its.serving.name}" if its.serving is not None else ""
-            reasons.append(f"the claim is served{by}{at}")
+            dead = its.dead_buffers()
+            fault = f", {count(dead)} of them on entries of dead rows, which is no fault of the index" if dead else ""
+            reasons.append(f"the claim is served{by}{at}{fault}")
             if other is not None and other.claim_buffers is not None:
                 reasons.append(
-                    f"without it a claim would read {count(other.claim_buffers)} for {_hot(other)} heap-only updates"
+                    f"without it a claim would read {count(other.claim_buffers)} with the table as it is, and more with each job that "
+                    f"is finished and kept" + (f", for {_hot(other)} heap-only updates" if its.churn.updated else "")
                 )
         elif its.advice is None:
             reasons.append("no index that would serve the claim could be told from its conditions")
@@ -878,6 +912,30 @@ class _Advice:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finder:
+    """The select that finds a job: what it asks for, and how often it runs per second."""
+
+    conditions: tuple[Condition, ...]
+    order: tuple[OrderKey, ...]
+    per_s: float
+
+
+def finder_of(queue: Queue) -> Finder | None:
+    """Return what looks for jobs: the busiest claim that looks itself, else the busiest SELECT that looks for a caller's claim by key."""
+    plan = queue.plan
+    named = claiming.claim_of_plan(queue, plan) if plan is not None else next(iter(queue.claims), None)
+    if named is not None and not named.claim.by_key:
+        calls = queue.churn.per_second(named.seen.calls)
+        return Finder(conditions=named.claim.conditions, order=named.claim.order, per_s=calls)
+    poll = next(iter(claiming.polls(queue)), None)
+    if poll is not None:
+        return Finder(
+            conditions=poll.read.conditions, order=poll.read.order, per_s=queue.churn.per_second(poll.seen.calls)
+        )
+    return None
+
+
 def imagined(queue: Queue, advice: IndexAdvice) -> IndexRow:
     """Return the advised index as if it stood in the catalog."""
     number = {row.name: row.number for row in queue.columns}
@@ -924,6 +982,10 @@ def _name(served: bool, heap_only: bool) -> CornerName:
     if served:
         return "both" if heap_only else "claim index, no HOT"
     return "HOT, claims scan" if heap_only else "neither"
+
+
+def _is_served(name: CornerName) -> bool:
+    return name in ("both", "claim index, no HOT")
 
 
 def _stays(index: IndexRow) -> str | None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.events import Key, Resize
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input
@@ -21,6 +22,8 @@ from pgqdoctor.live import Dropped, LinkState, PollCost, Signal, SignalOutcome
 from pgqdoctor.recording import write_history
 from pgqdoctor.render import FORMATS, render
 from pgqdoctor.render.clean import one_line
+from pgqdoctor.render.script import fix_script
+from pgqdoctor.steps import treatment
 from pgqdoctor.tui.keys import KEYS
 from pgqdoctor.tui.messages import FeedPosted, FindingChosen, PaneWanted, QueueChosen
 from pgqdoctor.tui.screens.claim import ClaimPane
@@ -52,7 +55,14 @@ PANES = {
 }
 WIDE_FROM = 130
 INTERVALS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
-ENDINGS = {"text": ".txt", "json": ".json", "markdown": ".md", "html": ".html", "sarif": ".sarif", "junit": ".xml"}
+ENDINGS = {
+    "text": ".txt",
+    "json": ".json",
+    "markdown": ".md",
+    "html": ".html",
+    "sarif": ".sarif",
+    "junit": ".xml",
+}
 EXPORTED_WIDTH = 100
 
 
@@ -62,8 +72,11 @@ class DoctorApp(App[None]):
     CSS_PATH = "pgqdoctor.tcss"
     TITLE = "pgqdoctor"
     ENABLE_COMMAND_PALETTE = True
-    BINDINGS = [
-        *(Binding(str(number), f"pane('{pane}')", title) for number, (pane, title) in enumerate(PANES.items(), 1)),
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"pane('{pane}')", title)
+            for number, (pane, title) in enumerate(PANES.items(), 1)
+        ),
         Binding("q", "quit", "Quit"),
         Binding("question_mark", "help", "Help"),
         Binding("space", "pause", "Pause"),
@@ -71,7 +84,7 @@ class DoctorApp(App[None]):
         Binding("minus", "interval(-1)", "Faster"),
         Binding("slash", "filter", "Filter"),
         Binding("s", "sort", "Sort"),
-        Binding("escape", "back", "Back"),
+        Binding("escape", "leave", "Back"),
         Binding("y", "copy", "Copy"),
         Binding("e", "export", "Export"),
         Binding("w", "record", "Record"),
@@ -199,7 +212,9 @@ class DoctorApp(App[None]):
             del self._gone[name]
         if self._gone and snapshot.newest:
             gone = tuple(self._gone.values())
-            snapshot = replace(snapshot, shown=replace(snapshot.shown, queues=(*snapshot.shown.queues, *gone)))
+            snapshot = replace(
+                snapshot, shown=replace(snapshot.shown, queues=(*snapshot.shown.queues, *gone))
+            )
         self.snapshot = snapshot
         self._show()
 
@@ -386,7 +401,7 @@ class DoctorApp(App[None]):
         line.remove_class("open")
         self.pane.take_focus()
 
-    def action_back(self) -> None:
+    def action_leave(self) -> None:
         """Go back: inside the screen, then out of the filter, then to the overview."""
         if self.pane.back():
             return
@@ -471,21 +486,25 @@ class DoctorApp(App[None]):
                 path, form, _ = answer
                 self._write(path, lambda: render(report, form, color=False, width=EXPORTED_WIDTH))
 
-        self.push_screen(WriteScreen("Export the report", self._stem("report"), forms, redactable=False), answered)
+        self.push_screen(
+            WriteScreen("Export the report", self._stem("report"), forms, redactable=False), answered
+        )
 
     def action_fix(self) -> None:
         """Ask where to write the fix script."""
         if self.snapshot is None:
             self.notify("There is nothing to fix yet.", severity="warning")
             return
-        seen, report = self.snapshot.shown.frame.observation, self.snapshot.shown.frame.report
+        report = self.snapshot.shown.frame.report
+        recorded = not self.feed.live
 
         def answered(answer: tuple[str, str, bool] | None) -> None:
             if answer is not None:
-                self._write(answer[0], lambda: fix_script(seen, report))
+                self._write(answer[0], lambda: fix_script(report, treatment(report, ()), recording=recorded))
 
         self.push_screen(
-            WriteScreen("Save the fix script", self._stem("fix"), [("SQL", ".sql")], redactable=False), answered
+            WriteScreen("Save the fix script", self._stem("fix"), [("SQL", ".sql")], redactable=False),
+            answered,
         )
 
     def action_record(self) -> None:
@@ -499,7 +518,9 @@ class DoctorApp(App[None]):
                 self._write_recording(Path(answer[0]), answer[2])
 
         self.push_screen(
-            WriteScreen("Write a recording", self._stem("recording"), [("recording", ".pgqd")], redactable=True),
+            WriteScreen(
+                "Write a recording", self._stem("recording"), [("recording", ".pgqd")], redactable=True
+            ),
             answered,
         )
 

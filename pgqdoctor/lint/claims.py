@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pgqdoctor import sqlcorrect
 from pgqdoctor.lint.flaws import Flaw, corrected, flaw_at, named
-from pgqdoctor.lint.program import Placed, PlacedClaim, Program, same
+from pgqdoctor.lint.program import Placed, Program, same
 from pgqdoctor.sqlfacts import Condition, Read, TableName, Write
 from pgqdoctor.sqlwords import purpose, tests_state
 
@@ -19,7 +19,9 @@ def unguarded(program: Program) -> Iterator[Flaw]:
     """A claim that two workers can win."""
     for one in program.claims:
         claim, placed = one.claim, one.placed
-        if not (claim.shape == "unguarded" or (claim.lock is not None and claim.writes and not claim.rechecks)):
+        if not (
+            claim.shape == "unguarded" or (claim.lock is not None and claim.writes and not claim.rechecks)
+        ):
             continue
         how = (
             "the lock on the rows that the sub-select chose compares only the key"
@@ -101,7 +103,9 @@ def _holds_otherwise(one: Placed) -> bool:
 
 
 def _looks_for_job(read: Read) -> bool:
-    return read.limit_kind != "none" and not read.counts and any(tests_state(test) for test in read.conditions)
+    return (
+        read.limit_kind != "none" and not read.counts and any(tests_state(test) for test in read.conditions)
+    )
 
 
 def _takes(write: Write, read: Read) -> bool:
@@ -217,20 +221,10 @@ def advisory_lock(program: Program) -> Iterator[Flaw]:
             title=f"{function}() in the WHERE of {named(claim.table)}'s claim locks rows that the claim then does not take",
             why=(
                 "The function is called for each row that the scan looks at, in the order the planner chooses, before ORDER BY and LIMIT "
-                f"pick one. The locks on the others stay {kept}: other workers are kept from these jobs, and nobody works on them."
-            ),
-            remedies=corrected(
-                placed,
-                _row_locked(one),
-                title="Lock the job's row instead, and skip the rows that other workers hold",
-                expect="exactly the job that is taken is locked, until the transaction ends",
+                f"pick one. The locks on the others stay {kept}: other workers are kept from these jobs, and nobody works on them. Lock the "
+                "job's row with FOR NO KEY UPDATE SKIP LOCKED instead, or call the function for the one row that an inner LIMIT 1 has chosen."
             ),
         )
-
-
-def _row_locked(one: PlacedClaim) -> str | None:
-    claim = getattr(sqlcorrect, "row_locked", None)
-    return claim(one.placed.statement.text, one.claim) if claim is not None else None
 
 
 def lock_too_strong(program: Program) -> Iterator[Flaw]:

@@ -84,7 +84,9 @@ class Program:
         ]
         certain = [one for one in found if _certain(one.claim)]
         names = [one.claim.table for one in certain]
-        return tuple(one for one in found if one in certain or any(same(one.claim.table, name) for name in names))
+        return tuple(
+            one for one in found if one in certain or any(same(one.claim.table, name) for name in names)
+        )
 
     def is_queue(self, table: TableName) -> bool:
         """Tell whether some statement of the files claims from a table."""
@@ -121,7 +123,8 @@ def read_program(sources: Sequence[Source]) -> Program:
     definitions: list[tuple[str, Source, int]] = []
     for source in sources:
         unparsed.extend(
-            Unparsed(file=source.name, line=source.place(one.offset)[0], error=one.error) for one in source.broken
+            Unparsed(file=source.name, line=source.place(one.offset)[0], error=one.error)
+            for one in source.broken
         )
         savepoints = 0
         for number, piece in enumerate(source.pieces):
@@ -144,18 +147,22 @@ def read_program(sources: Sequence[Source]) -> Program:
                     definitions.append((statement.text, source, offset))
             body = read_definition(piece.text) if _defines(piece.text) else None
             if body is not None:
-                start = _body_offset(piece.text, body)
+                start = _body_offset(piece.text)
                 unparsed.extend(_unparsed(source, piece, start, body.unread))
                 inside = list(_inside(source, piece, start, body, f"{source.name}:{number}"))
                 statements.extend(inside)
                 if not body.name:
                     # A DO block runs when the file does; what a function would create does not exist yet.
                     definitions.extend(
-                        (one.statement.text, source, one.offset) for one in inside if one.statement.kind == "ddl"
+                        (one.statement.text, source, one.offset)
+                        for one in inside
+                        if one.statement.kind == "ddl"
                     )
     unparsed.sort(key=lambda one: ([each.name for each in sources].index(one.file), one.line))
     return Program(
-        statements=tuple(statements), schema=read_definitions(definitions), unparsed=tuple(dict.fromkeys(unparsed))
+        statements=tuple(statements),
+        schema=read_definitions(definitions),
+        unparsed=tuple(dict.fromkeys(unparsed)),
     )
 
 
@@ -191,9 +198,8 @@ def _inside(source: Source, piece: Piece, start: int, body: FunctionBody, unit: 
         )
 
 
-def _body_offset(text: str, body: FunctionBody) -> int:
+def _body_offset(text: str) -> int:
     """Return where a function's body begins in its definition."""
-    del body
     try:
         tokens: tuple[Any, ...] = next(iter(split(text))).tokens
     except (Unparsable, StopIteration):
@@ -208,5 +214,3 @@ def _body_offset(text: str, body: FunctionBody) -> int:
         if one.name in ("BEGIN_P", "RETURN"):
             return int(one.start)
     return 0
-
-

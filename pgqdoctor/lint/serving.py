@@ -118,9 +118,17 @@ def _implies_one(conditions: Sequence[Condition], part: Condition) -> tuple[_Imp
                 return "yes", None
             if part.operator in ("<>", "not in") and not set(test.values) & set(part.values):
                 return "yes", None
-        if test.operator == part.operator and test.values == part.values and test.value_kind == part.value_kind:
+        if (
+            test.operator == part.operator
+            and test.values == part.values
+            and test.value_kind == part.value_kind
+        ):
             return "yes", None
-        if test.operator in ("=", "in") and test.value_kind == "parameter" and part.operator in ("=", "in", "<>", "not in"):
+        if (
+            test.operator in ("=", "in")
+            and test.value_kind == "parameter"
+            and part.operator in ("=", "in", "<>", "not in")
+        ):
             # psql writes the value of a variable into the text: the server never sees a parameter.
             return ("hidden", test) if _bound(test) else ("yes", None)
         if test.operator in ("=", "<>", "in", "not in", "is true", "is false", "is null", "is not null"):
@@ -131,7 +139,8 @@ def _implies_one(conditions: Sequence[Condition], part: Condition) -> tuple[_Imp
 
 def _bound(test: Condition) -> bool:
     return not any(
-        value.startswith("$") and value[1:].isdigit() and int(value[1:]) >= FIRST_VARIABLE for value in test.values
+        value.startswith("$") and value[1:].isdigit() and int(value[1:]) >= FIRST_VARIABLE
+        for value in test.values
     )
 
 
@@ -147,7 +156,9 @@ def _ordered(index: Index, equal: set[str | None], order: Sequence[OrderKey]) ->
     turned: bool | None = None
     for key, have in zip(wanted, keys, strict=False):
         if key.column is None or have.column is None:
-            return key.column is None and have.column is None  # two expressions: give the index the benefit of the doubt
+            return (
+                key.column is None and have.column is None
+            )  # two expressions: give the index the benefit of the doubt
         if key.column != have.column:
             return False
         nulls = key.nulls_first if key.nulls_first is not None else key.descending
@@ -186,7 +197,9 @@ def scans_consumed_rows(program: Program) -> Iterator[Flaw]:
 def _finished_go(program: Program, table: Table) -> bool:
     """Tell whether the files delete single jobs: then finished ones do not pile up."""
     return any(
-        write.kind == "delete" and same(write.table, table.name) and (write.by_key_only or bool(placed.statement.claims))
+        write.kind == "delete"
+        and same(write.table, table.name)
+        and (write.by_key_only or bool(placed.statement.claims))
         for placed in program.statements
         for write in placed.statement.writes
     )
@@ -222,7 +235,9 @@ def misses_partial_index(program: Program) -> Iterator[Flaw]:
         if missed is None or missed.hides is None:
             continue
         cast = missed.hides.cast is not None
-        what = f"through a cast ({missed.hides.text})" if cast else f"as a bind parameter ({missed.hides.text})"
+        what = (
+            f"through a cast ({missed.hides.text})" if cast else f"as a bind parameter ({missed.hides.text})"
+        )
         yield flaw_at(
             placed,
             severity="warning",
@@ -275,9 +290,7 @@ def _index_remedy(one: Judged) -> tuple[Remedy, ...]:
             if predicate
             else "Give the claim an index that leads to the ready jobs, in the claim's order",
             expect="a claim reads a handful of buffers, however many finished jobs are kept",
-            risk="one more index to write on each enqueue"
-            + (
-                f"; updates of {quote_ident(state.column or '')} cannot be heap-only while an index names it"
-            ),
+            risk="one more index to write on each enqueue; updates of "
+            f"{quote_ident(state.column or '')} cannot be heap-only while an index names it",
         ),
     )

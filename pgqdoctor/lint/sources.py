@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 FIRST_VARIABLE: Final = 9001
@@ -242,7 +242,7 @@ class _Cutter:
             return at + 1
         words = now.words
         self.finish()
-        if words[:1] == ["COPY"] and ("FROM", "STDIN") in zip(words, words[1:], strict=False):
+        if words[:1] == ["COPY"] and ("FROM", "STDIN") in pairwise(words):
             return self.data(self.line_end(at))
         return at + 1
 
@@ -274,8 +274,10 @@ class _Cutter:
             return token[1:]
         name = token[1:].strip("'")
         before = self.now.words[-1] if self.now.words else ""
-        named = self.last == "." or self.text[after : after + 1] == "." or (
-            self.last.upper() == before and before in _BEFORE_NAMES
+        named = (
+            self.last == "."
+            or self.text[after : after + 1] == "."
+            or (self.last.upper() == before and before in _BEFORE_NAMES)
         )
         if named and token[1] != "'":
             return name
@@ -297,8 +299,3 @@ class _Cutter:
             offsets.append((here, there))
             here += len(text)
         self.pieces.append(Piece(text="".join(text for _, text in parts).rstrip(), offsets=tuple(offsets)))
-
-
-def sources_of(texts: Iterator[tuple[str, str]]) -> tuple[Source, ...]:
-    """Cut several files, each given as (name, text)."""
-    return tuple(read_source(name, text) for name, text in texts)

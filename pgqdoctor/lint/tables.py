@@ -10,7 +10,14 @@ from pgqdoctor.lint.sources import Source
 from pgqdoctor.sqlfacts import Condition, TableName
 from pgqdoctor.sqltext import Unparsable, parse, split
 
-_SERIAL: Final = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}
+_SERIAL: Final = {
+    "serial": "int4",
+    "serial4": "int4",
+    "bigserial": "int8",
+    "serial8": "int8",
+    "smallserial": "int2",
+    "serial2": "int2",
+}
 _SPELLED: Final = {"integer": "int4", "int": "int4", "bigint": "int8", "smallint": "int2"}
 
 
@@ -84,7 +91,9 @@ class Schema:
 
 
 def _same(one: TableName, other: TableName) -> bool:
-    return one.name == other.name and (one.schema is None or other.schema is None or one.schema == other.schema)
+    return one.name == other.name and (
+        one.schema is None or other.schema is None or one.schema == other.schema
+    )
 
 
 def read_definitions(definitions: Iterable[tuple[str, Source, int]]) -> Schema:
@@ -114,16 +123,19 @@ def _follow(schema: Schema, node: Any, text: str, source: Source, offset: int) -
             table.indexes.append(_index(node))
     elif isinstance(node, ast.DropStmt):
         for one in node.objects or ():
-            _drop(schema, node.removeType, tuple(str(part.sval) for part in one) if isinstance(one, tuple) else ())
+            _drop(
+                schema,
+                node.removeType,
+                tuple(str(part.sval) for part in one) if isinstance(one, tuple) else (),
+            )
     elif isinstance(node, (ast.RenameStmt, ast.AlterObjectSchemaStmt)):
-        relation = getattr(node, "relation", None)
-        if relation is None:
+        if node.relation is None:
             return
-        table = schema.table(_name(relation))
-        kinds = enums.ObjectType
-        if table is not None and getattr(node, "renameType", None) == kinds.OBJECT_TABLE:
-            table.name = TableName(schema=table.name.schema, name=node.newname)
-        elif table is not None and getattr(node, "renameType", None) != kinds.OBJECT_INDEX:
+        table = schema.table(_name(node.relation))
+        renamed = getattr(node, "renameType", None)
+        if table is not None and renamed == enums.ObjectType.OBJECT_TABLE:
+            table.name = TableName(schema=table.name.schema, name=str(getattr(node, "newname", "")))
+        elif table is not None and renamed != enums.ObjectType.OBJECT_INDEX:
             table.whole = False
     elif isinstance(node, ast.CreateTableAsStmt) and node.into is not None:
         name = _name(node.into.rel)
@@ -158,8 +170,10 @@ def _column(schema: Schema, table: Table, node: Any, text: str, source: Source, 
     for constraint in node.constraints or ():
         if constraint.contype == enums.ConstrType.CONSTR_IDENTITY:
             counts = True
-        elif constraint.contype == enums.ConstrType.CONSTR_DEFAULT and isinstance(constraint.raw_expr, ast.FuncCall):
-            counts = counts or str(constraint.raw_expr.funcname[-1].sval) == "nextval"
+        elif constraint.contype == enums.ConstrType.CONSTR_DEFAULT and isinstance(
+            constraint.raw_expr, ast.FuncCall
+        ):
+            counts = counts or _called(constraint.raw_expr) == "nextval"
         _constraint(schema, table, table.name, constraint, (node.colname,), text, source, offset)
     table.columns[node.colname] = Column(
         name=node.colname,
@@ -170,6 +184,12 @@ def _column(schema: Schema, table: Table, node: Any, text: str, source: Source, 
     )
 
 
+def _called(node: Any) -> str:
+    """Return the name of the function that an expression calls, "" where it is no call."""
+    names = getattr(node, "funcname", None) or ()
+    return str(names[-1].sval) if names else ""
+
+
 def _characters(text: str, location: int | None) -> int:
     """The parser counts bytes; a place counts characters."""
     if location is None or location < 0:
@@ -178,7 +198,14 @@ def _characters(text: str, location: int | None) -> int:
 
 
 def _constraint(
-    schema: Schema, table: Table | None, name: TableName, node: Any, columns: tuple[str, ...], text: str, source: Source, offset: int
+    schema: Schema,
+    table: Table | None,
+    name: TableName,
+    node: Any,
+    columns: tuple[str, ...],
+    text: str,
+    source: Source,
+    offset: int,
 ) -> None:
     from pglast import enums
 
@@ -227,9 +254,7 @@ def _alter(
     elif command.subtype == kinds.AT_AddIdentity and column is not None:
         table.columns[column.name] = replace(column, counts=True)
     elif command.subtype == kinds.AT_ColumnDefault and column is not None:
-        function = getattr(command.def_, "funcname", None)
-        counts = bool(function) and str(function[-1].sval) == "nextval"
-        table.columns[column.name] = replace(column, counts=counts)
+        table.columns[column.name] = replace(column, counts=_called(command.def_) == "nextval")
     elif command.subtype in (kinds.AT_AttachPartition, kinds.AT_AddInherit):
         table.whole = False
 
@@ -244,7 +269,11 @@ def _index(node: Any) -> Index:
     for one in node.indexParams or ():
         descending = one.ordering == enums.SortByDir.SORTBY_DESC
         nulls = one.nulls_ordering
-        first = descending if nulls == enums.SortByNulls.SORTBY_NULLS_DEFAULT else nulls == enums.SortByNulls.SORTBY_NULLS_FIRST
+        first = (
+            descending
+            if nulls == enums.SortByNulls.SORTBY_NULLS_DEFAULT
+            else nulls == enums.SortByNulls.SORTBY_NULLS_FIRST
+        )
         keys.append(IndexKey(column=one.name, descending=descending, nulls_first=first))
     predicate = deparse(node.whereClause) if node.whereClause is not None else None
     return Index(

@@ -1,3 +1,4 @@
+-- pg_get_expr opens the table, so it is asked only for tables that no exclusive lock guards.
 SELECT a.attrelid::bigint AS "table",
        a.attnum::int AS number,
        a.attname::text AS name,
@@ -15,7 +16,10 @@ SELECT a.attrelid::bigint AS "table",
        coalesce(s.most_common_vals::text::text[], '{}') AS common_values,
        coalesce(s.most_common_freqs::float8[], '{}') AS common_fractions,
        nullif(a.attstattarget, -1)::int AS statistics_target,
-       coalesce(s.inherited, false) AS inherited_statistics
+       coalesce(s.inherited, false) AS inherited_statistics,
+       CASE WHEN a.attrelid = ANY (%(locked)s::oid[]) THEN NULL
+            ELSE (SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d
+                   WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum) END AS default_expression
   FROM pg_attribute a
   JOIN pg_class c ON c.oid = a.attrelid
   JOIN pg_namespace n ON n.oid = c.relnamespace

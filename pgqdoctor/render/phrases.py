@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pgqdoctor.finding import SEVERITIES, Remedy
-from pgqdoctor.render.quantities import counted, duration, number, percent
+from pgqdoctor.render.quantities import counted, duration, number, percent, size
 from pgqdoctor.report import QueueFacts, Report, ReportedFinding
+from pgqdoctor.triangle import Corner
 
 MOST_FINDINGS: Final = 20
 MOST_EVIDENCE: Final = 12
@@ -21,6 +22,7 @@ MOST_NAMES: Final = 8
 """Lengths of lists that a person still reads; JSON has them whole."""
 
 QUEUE_HEADERS: Final = ("queue", "ready", "oldest", "claims/s", "buffers/claim", "HOT", "dead rows")
+CORNER_HEADERS: Final = ("corner", "how", "buffers/claim", "HOT", "entries/job", "WAL/job")
 EVIDENCE_HEADERS: Final = ("what", "value", "read from")
 KINDS: Final = {
     "sql": "SQL",
@@ -179,6 +181,24 @@ def queue_row(queue: QueueFacts) -> tuple[str, ...]:
         number(plan.buffers) if plan is not None and plan.buffers is not None else "?",
         percent(rates.hot_ratio) if rates.hot_ratio is not None else "-",
         number(queue.table.dead_rows),
+    )
+
+
+def corner_row(corner: Corner) -> tuple[str, ...]:
+    """Return the cells under CORNER_HEADERS; "?" is what could not be told, "-" what did not occur, "~" stands before computed figures.
+    """
+
+    def shown(value: float | None, show: Callable[[float], str], known: bool) -> str:
+        return "?" if value is None else f"{'' if known else '~'}{show(value)}"
+
+    hot = "-" if corner.hot_ratio is None and corner.now else shown(corner.hot_ratio, percent, corner.hot_measured)
+    return (
+        corner.name,
+        corner.change,
+        shown(corner.claim_buffers, number, corner.claim_measured),
+        hot,
+        shown(corner.entries_per_job, number, corner.now),
+        shown(corner.wal_bytes_per_job, size, corner.now),
     )
 
 

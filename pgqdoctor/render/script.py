@@ -17,7 +17,7 @@ from pgqdoctor.render import phrases
 from pgqdoctor.render.clean import LEFT_OUT, one_line, statement
 from pgqdoctor.render.quantities import counted
 from pgqdoctor.report import Report, ReportedFinding
-from pgqdoctor.steps import Step, Treatment, built_index, builds_concurrently, dropped_index
+from pgqdoctor.steps import Step, Treatment, builds_concurrently, built_index, dropped_index
 
 WIDTH: Final = 100
 LOCK_TIMEOUT: Final = "2s"
@@ -32,11 +32,18 @@ _LABEL: Final = 9
 
 def fix_script(report: Report, chosen: Treatment, *, recording: bool = False) -> str:
     """Return the script of a treatment. ``recording`` says that it was made of a saved observation."""
-    lines = [*_head(report, chosen, "Remedies", recording), *_how_to_run(chosen.steps, "fix.sql"), *_way_back()]
+    lines = [
+        *_head(report, chosen, "Remedies", recording),
+        *_how_to_run(chosen.steps, "fix.sql"),
+        *_way_back(),
+    ]
     writer = _Writer(report)
     number = 0
     if not chosen.steps:
-        lines += ["", *_comment("There is nothing to do." if not chosen.findings else "None of these has a remedy.")]
+        lines += [
+            "",
+            *_comment("There is nothing to do." if not chosen.findings else "None of these has a remedy."),
+        ]
     for place, part in enumerate((chosen.first, chosen.later)):
         if place and part:
             lines += ["", *_rule("Only if still needed")]
@@ -52,8 +59,13 @@ def fix_script(report: Report, chosen: Treatment, *, recording: bool = False) ->
 
 def undo_script(report: Report, chosen: Treatment, *, recording: bool = False) -> str:
     """Return the script that brings back what was set when the observation was made, the last step first."""
-    lines = [*_head(report, chosen, "The way back from the remedies", recording), *_how_to_run(chosen.steps, "undo.sql")]
-    lines += _comment("It restores what was set at the time above. The last step of the remedies is undone first.")
+    lines = [
+        *_head(report, chosen, "The way back from the remedies", recording),
+        *_how_to_run(chosen.steps, "undo.sql"),
+    ]
+    lines += _comment(
+        "It restores what was set at the time above. The last step of the remedies is undone first."
+    )
     writer = _Writer(report)
     numbered = [
         (number, step) for number, step in enumerate(chosen.steps, 1) if phrases.acts_on_server(step.remedy)
@@ -112,7 +124,9 @@ def _head(report: Report, chosen: Treatment, what: str, recording: bool) -> Iter
     yield "--"
     standby = ", a standby: run this on its primary" if server.in_recovery else ""
     yield from _labelled("server", f"PostgreSQL {server.version}{standby}")
-    yield from _labelled("observed", f"{report.generated_at} for {phrases.seconds_watched(report)}, as role {server.role}")
+    yield from _labelled(
+        "observed", f"{report.generated_at} for {phrases.seconds_watched(report)}, as role {server.role}"
+    )
     if recording:
         yield from _labelled("from", "a recording: what it says may have changed since")
     found = phrases.verdict_found(report)
@@ -130,7 +144,10 @@ def _head(report: Report, chosen: Treatment, what: str, recording: bool) -> Iter
 def _listed(number: int, one: ReportedFinding) -> list[str]:
     nothing = "" if one.remedies else " (no remedy of its own)"
     mark = f"{number}. {one.severity}"
-    return [*_comment(f"{one.key}{nothing}", first=f"--     {mark} ", rest="--        "), *_comment(one.title, first="--        ", rest="--        ")]
+    return [
+        *_comment(f"{one.key}{nothing}", first=f"--     {mark} ", rest="--        "),
+        *_comment(one.title, first="--        ", rest="--        "),
+    ]
 
 
 def _how_to_run(steps: Sequence[Step], name: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from pgqdoctor.render.quantities import counted, number, quantity
 from pgqdoctor.render.sqlshow import breaks_inside_token, wrapped_sql
 from pgqdoctor.render.tables import text_table
 from pgqdoctor.report import QueueFacts, Report, ReportedFinding
+from pgqdoctor.triangle import Triangle
 
 WIDEST: Final = 110
 """Columns: longer lines of prose are hard to read, however wide the terminal."""
@@ -83,6 +84,7 @@ def render_report(report: Report, *, color: bool, width: int) -> str:
         *_findings(report, paper),
         _crashed(report, paper),
         _queues(report, paper),
+        *_knobs(report, paper),
         _not_seen(report, paper),
         _notes(report, paper),
         paper.prose(phrases.observed(report), style="faint"),
@@ -240,6 +242,36 @@ def _queues(report: Report, paper: Paper) -> Iterator[str]:
     yield from _table(phrases.QUEUE_HEADERS, rows, indent=0, paper=paper, right=range(1, len(rows[0])))
     if more:
         yield more
+
+
+def _knobs(report: Report, paper: Paper) -> Iterator[Iterator[str]]:
+    """Where each queue stands between claim index, fillfactor and heap-only updates, and the one thing to do."""
+    printed = {sql for finding in report.findings for remedy in finding.remedies for sql in remedy.sql}
+    queues, _ = phrases.first([one for one in report.queues if one.triangle is not None], phrases.MOST_QUEUES)
+    for queue in queues:
+        if queue.triangle is not None:
+            yield _triangle(queue.name, queue.triangle, printed, paper)
+
+
+def _triangle(name: str, triangle: Triangle, printed: Set[str], paper: Paper) -> Iterator[str]:
+    yield from paper.prose(f"Knobs of {name}", style="strong")
+    rows = [
+        tuple(one_line(cell) for cell in phrases.corner_row(one)) for one in triangle.corners if one.why_not is None
+    ]
+    yield from _table(phrases.CORNER_HEADERS, rows, indent=2, paper=paper, right=range(2, len(rows[0])))
+    advice = triangle.recommendation
+    yield from paper.prose(f"{advice.title}: {advice.reason}.", indent=2, hanging=2)
+    for knob in triangle.knobs:
+        if knob.verdict in ("change", "does not pay"):
+            verdict = f"change to {knob.computed}" if knob.verdict == "change" and knob.computed else knob.verdict
+            reason = "" if knob.reason == advice.reason else f"; {knob.reason}"
+            yield from paper.prose(f"{knob.name} ({knob.today}): {verdict}{reason}", indent=2, hanging=2)
+            for line in knob.arithmetic:
+                yield from paper.prose(line, indent=4, hanging=2, style="faint")
+    for place, remedy in enumerate(advice.remedies, 1):
+        # A finding's remedy is the same SQL, and stands above.
+        if not printed.intersection(remedy.sql[-1:]):
+            yield from _remedy(remedy, place, 2, paper)
 
 
 def _not_seen(report: Report, paper: Paper) -> Iterator[str]:

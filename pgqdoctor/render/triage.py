@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 HEIGHT: Final = 24
 WIDEST: Final = 80
 """Lines and columns of the screen that is always there: a console, a phone, a split pane."""
+MOST_SQL: Final = 10
+"""Rows of statements that one step may take; a longer script is not typed off a screen."""
 LABEL: Final = 12
 """Columns of the labels."""
 
@@ -113,9 +115,9 @@ def _step(step: Step, paper: Paper) -> Iterator[str]:
     yield from paper.prose(
         f"{step.number}. {word}{step.title}", hanging=3, style="strong" if step.when == "first" else ""
     )
-    if step.kind in ("sql", "setting"):
-        for sql in step.sql:
-            for line in statement(sql).lines():
-                yield f"     {paper.styled('sql', line)}"
+    lines = [f"     {line}" for sql in step.sql for line in statement(sql).lines()]
+    if step.kind in ("sql", "setting") and rows(lines, paper.width) <= MOST_SQL:
+        for line in lines:
+            yield paper.styled("sql", line)
     elif step.sql:
         yield f"     {paper.styled('faint', f'pgqdoctor fix --finding {one_line(step.key)}')} prints it"

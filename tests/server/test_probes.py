@@ -19,7 +19,7 @@ PROBES: dict[str, tuple[type, Mapping[str, object] | None]] = {
     "extensions": (Extension, None),
     "settings": (rows.SettingRow, None),
     "tables": (rows.TableRow, None),
-    "columns": (rows.ColumnRow, {"oids": OIDS}),
+    "columns": (rows.ColumnRow, {"oids": OIDS, "locked": []}),
     "indexes": (rows.IndexRow, {"oids": OIDS, "locked": []}),
     "foreign_keys": (rows.ForeignKeyRow, {"oids": OIDS}),
     "triggers": (rows.TriggerRow, {"oids": OIDS}),

@@ -70,7 +70,9 @@ def claim_text(shown: QueueClaims, queues: int) -> Content:
         parts.extend((("\nPlan", "bold"), (f"  {plan.how}\n", "$text-muted")))
         for line in plan.lines:
             indent = "  " * line.depth
-            parts.extend((f"  {indent}{'└ ' if line.depth else ''}{line.label}  ", (f"{line.facts}\n", "bold")))
+            parts.extend(
+                (f"  {indent}{'└ ' if line.depth else ''}{line.label}  ", (f"{line.facts}\n", "bold"))
+            )
             parts.extend((f"  {indent}    {text}\n", "$text-muted") for text in line.conditions)
     if shown.lacks:
         parts.append(("\nNot looked at\n", "bold"))

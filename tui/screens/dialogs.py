@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -22,7 +23,7 @@ _BOX = """
 class HelpScreen(ModalScreen[None]):
     """All keys."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
         Binding("q", "dismiss", "Close", show=False),
         Binding("question_mark", "dismiss", "Close", show=False),
@@ -57,7 +58,7 @@ class HelpScreen(ModalScreen[None]):
 class ConfirmScreen(ModalScreen[bool]):
     """A signal to a backend: nothing is sent before a yes."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No"),
         Binding("y", "answer(True)", "Yes"),
     ]
@@ -81,7 +82,9 @@ class ConfirmScreen(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Say what would happen."""
         with Vertical():
-            yield Static(Content.assemble((f"{self._title}\n", "bold"), *(f"\n{line}\n" for line in self._lines)))
+            yield Static(
+                Content.assemble((f"{self._title}\n", "bold"), *(f"\n{line}\n" for line in self._lines))
+            )
             with Horizontal():
                 yield Button("No (n)", id="no", variant="primary")
                 yield Button(self._yes, id="yes", variant="error")
@@ -102,7 +105,7 @@ class ConfirmScreen(ModalScreen[bool]):
 class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
     """Where to write, in which of several forms, redacted or not."""
 
-    BINDINGS = [Binding("escape", "dismiss(None)", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Close")]
     DEFAULT_CSS = (
         "WriteScreen {"
         + _BOX
@@ -128,11 +131,15 @@ class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
             yield Input(self._stem + self._form[1], id="path")
             if self._redactable:
                 yield Checkbox(
-                    "redact: replace names of roles, applications, hosts, and literals", id="redact", compact=True
+                    "redact: replace names of roles, applications, hosts, and literals",
+                    id="redact",
+                    compact=True,
                 )
             with Horizontal():
                 for number, (name, _) in enumerate(self._forms):
-                    yield Button(f"Write {name}", id=f"form-{number}", variant="default" if number else "primary")
+                    yield Button(
+                        f"Write {name}", id=f"form-{number}", variant="default" if number else "primary"
+                    )
 
     def on_mount(self) -> None:
         """The name is there to be changed."""

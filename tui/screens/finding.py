@@ -132,12 +132,17 @@ def finding_text(finding: FindingView, chosen: int) -> Content:
             parts.extend((f"  {name.ljust(what)}  ", (value, "bold"), (f"  {source}\n", "$text-muted")))
     for place, remedy in enumerate(finding.remedies):
         here = place == min(chosen, len(finding.remedies) - 1)
-        parts.append((f"\n{'>' if here else ' '} Remedy {place + 1} of {len(finding.remedies)}", "bold underline"))
+        parts.append(
+            (f"\n{'>' if here else ' '} Remedy {place + 1} of {len(finding.remedies)}", "bold underline")
+        )
         parts.append((f" ({remedy.kind}): {remedy.title}\n", "bold"))
         parts.extend(_remedy(remedy))
     if finding.remedies:
         parts.append(
-            ("\ny copies the SQL of the remedy marked >, left and right choose it, f saves the fix script", "$text-muted")
+            (
+                "\ny copies the SQL of the remedy marked >, left and right choose it, f saves the fix script",
+                "$text-muted",
+            )
         )
     return Content.assemble(*parts)
 

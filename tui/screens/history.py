@@ -16,7 +16,11 @@ from pgqdoctor.tui.views.picture import Picture
 from pgqdoctor.tui.widgets.plot import Line, Plot
 
 PLOTS = (
-    ("rates", "per second", (("enqueued", "enqueued_per_s"), ("claimed", "claimed_per_s"), ("finished", "finished_per_s"))),
+    (
+        "rates",
+        "per second",
+        (("enqueued", "enqueued_per_s"), ("claimed", "claimed_per_s"), ("finished", "finished_per_s")),
+    ),
     ("backlog", "jobs", (("ready", "ready"), ("in flight", "in_flight"))),
     ("oldest", "oldest ready, seconds", (("oldest", "oldest_s"),)),
     ("buffers", "buffers per claim", (("buffers", "buffers"),)),

@@ -55,7 +55,9 @@ class HorizonPane(Pane):
         wanted = choice.wanted.lower()
         room = (self.query_one("#holders", Grid).size.width or self.app.size.width) - 2
         holders = [one for one in view.holders if wanted in f"{one.name} {one.query} {one.pid}".lower()]
-        locks = [one for one in view.locks if wanted in f"{one.who} {one.query} {one.pid} {one.waits}".lower()]
+        locks = [
+            one for one in view.locks if wanted in f"{one.who} {one.query} {one.pid} {one.waits}".lower()
+        ]
         self.query_one("#holders-said", Static).update(
             Content(
                 "Who holds the xmin horizon, the oldest first (c cancel, t terminate)"
@@ -113,7 +115,9 @@ def _locks(lines: list[LockLine], room: int) -> tuple[list[Column], list[Row]]:
         Row(
             key=f"{one.pid} {number}",
             cells=(
-                left("  " * one.depth + ("└ " if one.depth else "") + f"{one.pid or ''} {one.who}", columns[0]),
+                left(
+                    "  " * one.depth + ("└ " if one.depth else "") + f"{one.pid or ''} {one.who}", columns[0]
+                ),
                 left(one.waits, columns[1]),
                 left(f"{one.state}: {one.query}" if one.query else one.state, columns[2]),
             ),

@@ -67,7 +67,9 @@ def _corner(corner: Corner) -> list[Part]:
     name = max((len(one[0]) for one in corner.facts), default=0)
     value = max((len(one[1]) for one in corner.facts), default=0)
     for knob, today, measured in corner.facts:
-        parts.extend((f"  {knob.ljust(name)}  ", (today.ljust(value), "bold"), (f"  {measured}\n", "$text-muted")))
+        parts.extend(
+            (f"  {knob.ljust(name)}  ", (today.ljust(value), "bold"), (f"  {measured}\n", "$text-muted"))
+        )
     if not corner.facts:
         parts.append("  nothing known\n")
     for advice in corner.advice:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -30,7 +32,7 @@ MOST_NAME = 40
 class Findings(OptionList):
     """The findings as a tree; enter opens one."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", "Down", show=False),
         Binding("k", "cursor_up", "Up", show=False),
     ]
@@ -125,7 +127,7 @@ def _columns(room: int) -> tuple[Column, ...]:
 
 
 def _row(line: QueueLine, columns: tuple[Column, ...], snapshot: Snapshot[Picture]) -> Row:
-    mark, name, *rest = columns
+    _, name, *rest = columns
     style = "dim" if line.gone else ""
     cells = [
         Text(MARKS[line.severity], style=RICH_SEVERITY[line.severity]),

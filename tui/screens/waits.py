@@ -70,7 +70,9 @@ class WaitsPane(Pane):
         wanted = self._choice.wanted.lower()
         if opened is not None:
             said.update(
-                Content(f"{opened.group}, {opened.event}: who was there, in average active sessions (escape: back)")
+                Content(
+                    f"{opened.group}, {opened.event}: who was there, in average active sessions (escape: back)"
+                )
             )
             lines = [one for one in opened.doing if wanted in f"{one.text} {one.application}".lower()]
             grid.show(*_doing(lines, room))

@@ -59,9 +59,14 @@ class Bars(Widget):
         lines = []
         for row, cells in enumerate(stacked(shown, height, top)):
             label = short.number(top * (height - row) / height) if row in (0, height // 2) else ""
-            segments = [Segment(label.rjust(AXIS - 2) + "│ ", plain), Segment(" " * (room - len(shown)), plain)]
+            segments = [
+                Segment(label.rjust(AXIS - 2) + "│ ", plain),
+                Segment(" " * (room - len(shown)), plain),
+            ]
             segments.extend(
-                Segment(" ", plain) if cell is None else Segment(LETTERS[cell], plain + Style.parse(RICH_GROUP[cell]))
+                Segment(" ", plain)
+                if cell is None
+                else Segment(LETTERS[cell], plain + Style.parse(RICH_GROUP[cell]))
                 for cell in cells
             )
             lines.append(Strip(segments))

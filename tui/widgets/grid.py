@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
 
@@ -31,7 +32,7 @@ class Row:
 class Grid(DataTable[Text]):
     """A DataTable with a row cursor; cells are Text, so that no name is read as markup."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", "Down", show=False),
         Binding("k", "cursor_up", "Up", show=False),
     ]
@@ -75,7 +76,9 @@ class Grid(DataTable[Text]):
             self.add_row(*row.cells, height=row.height, key=row.key)
         if rows:
             kept = next((number for number, row in enumerate(rows) if row.key == key), None)
-            self.move_cursor(row=min(place, len(rows) - 1) if kept is None else kept, animate=False, scroll=False)
+            self.move_cursor(
+                row=min(place, len(rows) - 1) if kept is None else kept, animate=False, scroll=False
+            )
             self.scroll_to(y=scrolled, animate=False)
 
 

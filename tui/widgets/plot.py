@@ -47,7 +47,9 @@ class Plot(PlotextPlot):
                 color=COLOURS[number],
             )
         if drawn:
-            highest = max((value for line in lines for value in line.values if value is not None), default=0.0)
+            highest = max(
+                (value for line in lines for value in line.values if value is not None), default=0.0
+            )
             plt.ylim(0, highest * 1.05 if highest > 0 else 1)
             if mark < 0:
                 plt.vline(mark, "red")

@@ -1,0 +1,129 @@
+"""The claim walks over ready jobs that it may not take.
+
+Jobs that are due later, that belong to another queue, or whose kind has reached its limit stand in the ready state too. If the claim's index
+does not tell them apart, each claim reads and refuses all of them before it meets one it may take. Deleting finished jobs does not help here:
+what is in the way is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import claiming
+from pgqdoctor.check import PLAN, Check
+from pgqdoctor.claiming import Refused
+from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue
+from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.words import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When rows read in vain cost something."""
+
+    rows: Annotated[
+        int, "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache"
+    ] = 1_000
+    rows_per_s: Annotated[
+        float, "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it"
+    ] = 200_000.0
+    slow_rows: Annotated[int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"] = 50_000
+    critical_rows: Annotated[int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"] = 500_000
+    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = 10_000_000.0
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Report the scan where the rows it refuses are in the ready state."""
+    if claiming.timed_out(queue) is not None:
+        return
+    walked = claiming.refused(queue)
+    if walked is None or walked.ineligible < limits.rows or walked.ineligible <= walked.consumed:
+        return
+    yield Finding(
+        check=CHECK.id,
+        severity=_severity(queue, walked, limits),
+        queue=queue.name,
+        title=f"Each claim of {queue.name} reads and refuses {count(walked.ineligible)} jobs that are ready but not for it: {_reason(queue, walked)}",
+        why=(
+            "The rows are in the ready state and fail another of the claim's conditions, which is tested row by row because the index does not "
+            "lead past them."
+        ),
+        evidence=(
+            *claiming.plan_evidence(walked.plan),
+            Evidence(what="tested row by row", value=walked.plan.facts.filter or "", unit="", source="EXPLAIN"),
+            *claiming.rate_evidence(queue),
+        ),
+        remedies=tuple(_remedies(queue, walked)),
+        relations=(queue.oid,),
+    )
+
+
+def _severity(queue: Queue, walked: Refused, limits: Limits) -> Severity:
+    per_second = walked.ineligible * claiming.claims_per_second(queue)
+    if walked.ineligible >= limits.critical_rows or per_second >= limits.critical_rows_per_s:
+        return "critical"
+    if walked.ineligible >= limits.slow_rows or per_second >= limits.rows_per_s:
+        return "warning"
+    return "notice"
+
+
+def _reason(queue: Queue, walked: Refused) -> str:
+    """Say what shuts the rows out, as far as the filter's columns tell."""
+    columns = claiming.filter_columns(queue, walked.plan.facts)
+    run_at = queue.identity.roles.run_at
+    others = [quote_ident(name) for name in columns if name != run_at]
+    said = []
+    if run_at in columns:
+        said.append("due later")
+    if others:
+        said.append(f"refused by {', '.join(others)}")
+    return " or ".join(said) or "refused by another condition"
+
+
+def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
+    claim = claiming.busiest(queue.claims)
+    advice = claiming.index_for(queue, claim.claim.conditions, claim.claim.order) if claim is not None else None
+    if advice is None:
+        return
+    run_at = queue.identity.roles.run_at
+    late = run_at is not None and run_at in claiming.filter_columns(queue, walked.plan.facts)
+    leads = late and run_at in advice.names and advice.names.index(run_at) == 0
+    if claiming.served_already(queue, advice) is None and (not late or leads or advice.names[0] != run_at):
+        before = walked.plan.facts.buffers_per_row
+        yield claiming.create_index(
+            queue,
+            advice,
+            title="Give the claim an index that begins with what it asks for",
+            expect=f"a claim reads about {claiming.SERVED_BUFFERS} buffers instead of {count(before or 0)}"
+            + (", as long as few jobs that sort before the first due one are due later" if late and not leads else ""),
+        )
+    if late and not leads:
+        yield Remedy(
+            title=f"Keep jobs that are due later in a state of their own, and make them ready when {quote_ident(run_at or '')} has come",
+            kind="application",
+            sql=(),
+            undo=(),
+            lock="",
+            blocks="nothing",
+            restart=False,
+            risk="a change of the application: a small task promotes due jobs every second",
+            expect="the claim's index holds due jobs only, whatever its order",
+        )
+
+
+CHECK = Check(
+    title="The claim walks over jobs it may not take",
+    needs=(PLAN,),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=("https://www.postgresql.org/docs/current/indexes-multicolumn.html",),
+    look_alikes=(
+        "a million jobs scheduled for later behind an index on the time they are due",
+        "a skip scan, from version 18 on, that jumps over the other queues",
+        "rows in another state: they are consumed, not ineligible",
+    ),
+)

@@ -1,0 +1,326 @@
+"""The commands ``lab race``, ``triangle``, ``storm``, ``prove`` and ``show``: designs measured on a scratch server."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pgqdoctor import __version__
+from pgqdoctor.cli import HEALTHY, duration, is_terminal, options, output, width, write
+from pgqdoctor.errors import USAGE, PgqdoctorError
+from pgqdoctor.labreport import FORMATS
+
+if TYPE_CHECKING:
+    from pgqdoctor.lab.ground import Ground
+    from pgqdoctor.lab.results import CellResult, Experiment, LabResult
+    from pgqdoctor.lab.saved import Notebook
+
+Cell = TypeVar("Cell", bound="CellResult")
+Say = Callable[[int, int, str], None]
+
+BAR = 24
+"""Letters of the progress bar."""
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        numbers = tuple(dict.fromkeys(int(word) for word in value.replace(" ", "").split(",")))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"{value!r} is no list of positive numbers such as 1,2,10", context, parameter)
+    return numbers
+
+
+_READABLE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+_WRITABLE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+GROUND = (
+    click.option(
+        "--dsn", metavar="DSN", help="Measure in this database instead of an embedded server; it must be empty."
+    ),
+    click.option(
+        "--yes-this-is-scratch", "confirmed", is_flag=True, help="Confirm that nobody else uses the server of --dsn."
+    ),
+    click.option(
+        "--durable", is_flag=True, help="Let the embedded server wait for the disk at each commit, as production does."
+    ),
+)
+KEPT = (
+    click.option("--resume", is_flag=True, help="Go on where an interrupted run with the same options stopped."),
+    click.option(
+        "--state",
+        type=_WRITABLE,
+        metavar="FILE",
+        help="Where results are kept while it runs; default: below ~/.local/state/pgqdoctor.",
+    ),
+)
+RESULT = (
+    *output(FORMATS),
+    click.option("--save", type=_WRITABLE, metavar="FILE", help="Write the result as JSON too, for 'lab show'."),
+)
+WORKERS = click.option("--workers", callback=_numbers, metavar="N,N,...", help="Numbers of workers, one connection each.")
+LIKE = (
+    click.option(
+        "--like",
+        nargs=2,
+        metavar="DSN TABLE",
+        help="Use a copy of this live table's definition; its rows are generated, none is read.",
+    ),
+)
+
+
+@click.group()
+def lab() -> None:
+    """Measure queue designs on a scratch server.
+
+    A PostgreSQL server of its own is started for the experiment and is gone afterwards; pgbench makes the load.
+    With --dsn a database of yours is used instead, within a schema of its own, if it has no tables.
+    """
+
+
+@lab.command()
+@click.option("--strategy", "names", multiple=True, metavar="NAME", help="Race only this one (repeatable).")
+@click.option("--claim-query", type=_READABLE, metavar="FILE", help="Race this statement too; it must return the job's id.")
+@click.option("--jobs", type=click.IntRange(10), metavar="N", help="Jobs per race; default: 10000.")
+@click.option("--batch", type=click.IntRange(2), default=20, metavar="N", help="Jobs per claim of the batch; default: 20.")
+@click.option("--limit", callback=duration, metavar="DURATION", help="Longest time of one race; default: 60s.")
+@click.option("--quick", is_flag=True, help="Fewer workers and races of 4s at most: under 3 minutes on two cores.")
+@options((WORKERS,), LIKE, GROUND, KEPT, RESULT)
+def race(
+    names: tuple[str, ...],
+    claim_query: Path | None,
+    jobs: int | None,
+    batch: int,
+    limit: float | None,
+    quick: bool,
+    workers: tuple[int, ...] | None,
+    like: tuple[str, str] | None,
+    **given: Any,
+) -> int:
+    """Race ways to claim a job, by number of workers.
+
+    Naive, guarded, FOR UPDATE, SKIP LOCKED, SKIP LOCKED with a partial index, batches, DELETE ... RETURNING and
+    your own claim: claims and distinct jobs per second, duplicates, lost attempts, latencies, buffers.
+    """
+    from pgqdoctor.lab import race as racing
+    from pgqdoctor.lab.results import RaceResult
+
+    chosen_workers = workers or (racing.QUICK_WORKERS if quick else racing.WORKERS)
+    with _grounds(given, workers=max(chosen_workers)) as (ground,):
+        strategies = _strategies(ground, names, claim_query, batch, like)
+        chosen = racing.RaceOptions(
+            strategies=strategies,
+            workers=chosen_workers,
+            jobs=jobs or racing.JOBS,
+            limit_s=limit or (racing.QUICK_LIMIT_S if quick else racing.LIMIT_S),
+        )
+        result = _measured(
+            "race",
+            RaceResult,
+            chosen.described(),
+            (ground,),
+            given,
+            lambda notebook, say: racing.race(ground, chosen, notebook, say),
+        )
+    return _told(result, given)
+
+
+def _strategies(
+    ground: Ground, names: tuple[str, ...], claim_query: Path | None, batch: int, like: tuple[str, str] | None
+) -> tuple[Any, ...]:
+    from pgqdoctor.config import unknown
+    from pgqdoctor.lab.custom import custom_strategy
+    from pgqdoctor.lab.strategies import strategies
+
+    known = {one.name: one for one in strategies(batch)}
+    chosen = list(known.values())
+    if names:
+        for name in names:
+            if name not in known and name != "custom":
+                raise unknown("--strategy: unknown strategy", name, {*known, "custom"})
+        chosen = [one for name, one in known.items() if name in names]
+    if claim_query is not None:
+        claim = _text_of(claim_query)
+        chosen.append(custom_strategy(claim))
+    if not chosen:
+        raise PgqdoctorError("--strategy custom needs --claim-query", exit_code=USAGE)
+    return tuple(chosen)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PgqdoctorError(f"the claim query in {file} cannot be read: {error}", exit_code=USAGE) from None
+
+
+@lab.command()
+@click.argument("file", type=_READABLE)
+@options(output(FORMATS))
+def show(file: Path, format_: str | None, output: Path | None) -> int:
+    """Write a saved result in another format."""
+    from pgqdoctor.lab.results import from_json
+
+    try:
+        result = from_json(file.read_bytes())
+    except OSError as error:
+        raise PgqdoctorError(f"{file} cannot be read: {error.strerror}", exit_code=USAGE) from None
+    return _told(result, {"format_": format_, "output": output, "save": None})
+
+
+# --- what the experiments share ---------------------------------------------------------------------
+
+
+@contextmanager
+def _grounds(
+    given: Mapping[str, Any], *, workers: int, naptime_s: int = 60, dsns: tuple[str, ...] | None = None
+) -> Iterator[tuple[Ground, ...]]:
+    """The embedded server, or the schemas of the databases that the user named."""
+    from pgqdoctor.lab.ground import embedded_ground, scratch_ground
+
+    named = dsns if dsns is not None else tuple(filter(None, (given["dsn"],)))
+    if named and given["durable"]:
+        raise click.UsageError("--durable is a setting of the embedded server and cannot stand beside --dsn")
+    with ExitStack() as stack:
+        if named:
+            yield tuple(
+                stack.enter_context(scratch_ground(one, confirmed=given["confirmed"])) for one in named
+            )
+        else:
+            yield (
+                stack.enter_context(
+                    embedded_ground(
+                        workers=workers, autovacuum_naptime_s=naptime_s, durable=given["durable"]
+                    )
+                ),
+            )
+
+
+def _measured(
+    experiment: Experiment,
+    cell: type[Cell],
+    described: Mapping[str, str],
+    grounds: tuple[Ground, ...],
+    given: Mapping[str, Any],
+    measure: Callable[[Notebook[Cell], Say], Iterator[Cell]],
+) -> LabResult:
+    """Run an experiment to its end, keeping each cell, and put the result together."""
+    from pgqdoctor.lab.machine import this_machine
+    from pgqdoctor.lab.results import LabResult
+    from pgqdoctor.lab.saved import Notebook, state_file
+
+    machine = this_machine()
+    began, clock = datetime.now(UTC), time.monotonic()
+    kept = {**described, "server": ", ".join(f"{one.facts.version}{_where(one)}" for one in grounds)}
+    file = given["state"] or state_file(experiment, os.environ)
+    notebook = Notebook(file, cell, kept, resume=given["resume"])
+    cells: list[Cell] = []
+    with _progress(experiment, len(notebook)) as say:
+        try:
+            for one in measure(notebook, say):
+                cells.append(one)
+        except BaseException:
+            if len(notebook):
+                # Before the error or the interruption is told, on a line of its own.
+                say(-1, 0, "")
+                click.echo(
+                    f"pgqdoctor: {len(notebook)} measured cells are kept; the same command with --resume goes on",
+                    err=True,
+                )
+            raise
+    notebook.close()
+    return LabResult(
+        experiment=experiment,
+        tool_version=__version__,
+        started_at=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        seconds=round(time.monotonic() - clock, 3),
+        options=described,
+        machine=machine,
+        server=grounds[0].facts,
+        other_servers=tuple(one.facts for one in grounds[1:]),
+        results=tuple(cells),
+    )
+
+
+def _where(ground: Ground) -> str:
+    return " embedded" if ground.embedded else ""
+
+
+def _told(result: LabResult, given: Mapping[str, Any]) -> int:
+    """Write the result where and as it was asked for."""
+    from pgqdoctor.labreport import chart_files, render_lab
+
+    format_ = given["format_"] or "text"
+    target: Path | None = given["output"]
+    charts_at = None
+    if format_ == "markdown" and target is not None:
+        directory = target.with_name(f"{target.stem}-charts")
+        files = chart_files(result)
+        if files:
+            charts_at = directory.name
+            _write_charts(directory, files)
+    if given["save"] is not None:
+        write(render_lab(result, "json"), given["save"])
+    write(render_lab(result, format_, width=width(target), charts_at=charts_at), target)
+    return HEALTHY
+
+
+def _write_charts(directory: Path, files: Mapping[str, str]) -> None:
+    try:
+        directory.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PgqdoctorError(
+            f"the charts cannot be written to {directory}: {error.strerror}", exit_code=USAGE
+        ) from None
+
+
+@contextmanager
+def _progress(experiment: str, already: int) -> Iterator[Say]:
+    """A bar on a terminal; a line per cell where nobody watches live, as in a job's log."""
+    live = is_terminal(sys.stderr)
+    began = time.monotonic()
+    shown = 0
+
+    def say(done: int, total: int, what: str) -> None:
+        nonlocal shown
+        if live:
+            line = "" if done < 0 or done >= total else _bar(experiment, done, total, what, _left(done, total))
+            click.echo(f"\r{line}{' ' * max(0, shown - len(line))}{chr(13) if not line else ''}", nl=False, err=True)
+            shown = len(line)
+        elif 0 <= done < total:
+            click.echo(f"pgqdoctor: {experiment} {done + 1} of {total}: {what}", err=True)
+
+    def _left(done: int, total: int) -> str:
+        fresh = done - already
+        if fresh <= 0:
+            return ""
+        return f", about {_minutes((time.monotonic() - began) / fresh * (total - done))} left"
+
+    try:
+        yield say
+    finally:
+        if live and shown:
+            click.echo(f"\r{' ' * shown}\r", nl=False, err=True)
+
+
+def _bar(experiment: str, done: int, total: int, what: str, left: str) -> str:
+    full = BAR * done // total
+    columns = width(None) - 1
+    return f"{experiment} [{'#' * full}{'.' * (BAR - full)}] {done} of {total}: {what}{left}"[:columns]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

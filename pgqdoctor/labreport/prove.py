@@ -1,0 +1,2 @@
+"""tmp"""
+from pgqdoctor.labreport.race import race_document as prove_document

@@ -1,0 +1,418 @@
+"""The SQL of vacuum, bloat, HOT and index remedies, proven: sick, finding, remedy applied, finding gone, and the way back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgqdoctor.collect import ObserveOptions, observe
+from pgqdoctor.engine import diagnose
+from pgqdoctor.finding import Remedy
+from pgqdoctor.lab.load import Load
+from pgqdoctor.lab.scenario import load_scenario
+from pgqdoctor.report import Report, ReportedFinding
+
+WINDOW_S = 2.0
+LONGEST_S = 30.0
+
+CLAIM = (
+    "UPDATE jobs SET state = 'running' WHERE id = (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1 "
+    "FOR UPDATE SKIP LOCKED)"
+)
+JOBS = (
+    "CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state text NOT NULL DEFAULT 'ready', "
+    "run_at timestamptz NOT NULL DEFAULT now(), note text NOT NULL DEFAULT '') WITH (autovacuum_enabled = off)"
+)
+
+
+def run(dsn: str, *statements: str) -> None:
+    """Run statements one by one; the counters are there once the session has ended."""
+    with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as connection:
+        for one in statements:
+            connection.execute(one.encode())
+
+
+def value(dsn: str, query: str) -> Any:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(query.encode()).fetchone()
+        return row[0] if row is not None else None
+
+
+def look(dsn: str, check: str, **limits: object) -> Report:
+    chosen: Mapping[str, Mapping[str, object]] | None = {check: limits} if limits else None
+    report = diagnose(observe(dsn, ObserveOptions(window_seconds=WINDOW_S)), only={check}, limits=chosen)
+    assert not report.crashed, report.crashed
+    assert not report.skipped, report.skipped
+    return report
+
+
+def the_finding(report: Report) -> ReportedFinding:
+    assert len(report.findings) == 1, [one.title for one in report.findings] or [
+        one.name for one in report.queues
+    ]
+    return report.findings[0]
+
+
+def gone(dsn: str, check: str, **limits: object) -> None:
+    """Wait until nothing is found any more: counters and workers need a moment."""
+    until = time.monotonic() + LONGEST_S
+    while True:
+        report = look(dsn, check, **limits)
+        if not report.findings:
+            return
+        assert time.monotonic() < until, [(one.severity, one.title) for one in report.findings]
+
+
+def shape(dsn: str, table: str = "jobs") -> tuple[Any, Any, Any]:
+    """Storage options of the table and of its TOAST table, and all index definitions."""
+    options = value(
+        dsn,
+        f"SELECT array_agg(o ORDER BY o) FROM pg_class, unnest(reloptions) o WHERE oid = '{table}'::regclass",
+    )
+    toast = value(
+        dsn,
+        "SELECT array_agg(o ORDER BY o) FROM pg_class t, unnest(t.reloptions) o "
+        f"WHERE t.oid = (SELECT reltoastrelid FROM pg_class WHERE oid = '{table}'::regclass)",
+    )
+    indexes = value(
+        dsn,
+        f"SELECT array_agg(pg_get_indexdef(indexrelid) ORDER BY indexrelid::regclass::text) FROM pg_index WHERE indrelid = '{table}'::regclass",
+    )
+    return options, toast, indexes
+
+
+def apply(dsn: str, remedy: Remedy) -> None:
+    assert remedy.sql, remedy.title
+    run(dsn, *remedy.sql)
+
+
+def take_back(dsn: str, remedy: Remedy) -> None:
+    assert remedy.undo, remedy.title
+    run(dsn, *remedy.undo)
+
+
+@contextmanager
+def working(dsn: str, *steps: str, pause_s: float = 0.002) -> Iterator[None]:
+    """Run the statements over and over in a session of their own."""
+    stop = threading.Event()
+
+    def loop() -> None:
+        with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as connection:
+            while not stop.is_set():
+                for one in steps:
+                    connection.execute(one.encode())
+                stop.wait(pause_s)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    time.sleep(1.0)
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def scenario_remedy(
+    database: str, name: str, check: str, choose: Callable[[ReportedFinding], Remedy], **limits: object
+) -> None:
+    """A scenario's load goes on while the remedy is applied and, after the finding has gone, taken back."""
+    with Load(load_scenario(name), database) as load:
+        time.sleep(load.scenario.settle_s)
+        load.check()
+        before = shape(load.dsn)
+        finding = the_finding(look(load.dsn, check, **limits))
+        remedy = choose(finding)
+        apply(load.dsn, remedy)
+        assert shape(load.dsn) != before
+        gone(load.dsn, check, **limits)
+        take_back(load.dsn, remedy)
+        assert shape(load.dsn) == before
+
+
+def first_sql(finding: ReportedFinding) -> Remedy:
+    return next(one for one in finding.remedies if one.kind == "sql")
+
+
+def test_autovacuum_threshold(database: str) -> None:
+    scenario_remedy(database, "autovacuum-default-large", "autovacuum-settings", first_sql)
+
+
+def test_autovacuum_switched_on(database: str) -> None:
+    scenario_remedy(database, "autovacuum-off", "autovacuum-settings", first_sql)
+
+
+def test_fillfactor(database: str) -> None:
+    """Rows move to pages with room as they are updated, so few of them must be enough for the test."""
+    run(
+        database,
+        JOBS.replace(
+            "autovacuum_enabled = off",
+            "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100",
+        ),
+        "INSERT INTO jobs (state, note) SELECT 'running', repeat('x', 900) FROM generate_series(1, 2000)",
+        "VACUUM ANALYZE jobs",
+        CLAIM,
+    )
+    # A sub-select makes random() one value, which the primary key finds.
+    beat = "UPDATE jobs SET run_at = clock_timestamp() WHERE id = (SELECT 1 + floor(random() * 2000)::int)"
+    before = shape(database)
+    with working(database, beat, pause_s=0.0005):
+        finding = the_finding(look(database, "hot-no-page-room", entries_per_s=1.0))
+        remedy = first_sql(finding)
+        apply(database, remedy)
+        time.sleep(5.0)
+        gone(database, "hot-no-page-room", entries_per_s=1.0)
+    take_back(database, remedy)
+    assert shape(database) == before
+
+
+def test_index_that_blocks_heap_only_updates(database: str) -> None:
+    """Counters are minutes old in a test: with the default age no index is dropped, whatever it costs."""
+    with Load(load_scenario("hot-indexed-heartbeat"), database) as load:
+        time.sleep(load.scenario.settle_s)
+        run(load.dsn, "SELECT pg_stat_reset()")
+        time.sleep(1.5)
+        careful = the_finding(look(load.dsn, "hot-blocked-by-index"))
+        assert not any("DROP INDEX" in sql for one in careful.remedies for sql in one.sql)
+        before = shape(load.dsn)
+        finding = the_finding(look(load.dsn, "hot-blocked-by-index", counters_age_s=0.0))
+        remedy = first_sql(finding)
+        apply(load.dsn, remedy)
+        gone(load.dsn, "hot-blocked-by-index", counters_age_s=0.0)
+        take_back(load.dsn, remedy)
+        assert shape(load.dsn) == before
+
+
+def test_vacuum_by_hand(database: str) -> None:
+    run(
+        database,
+        JOBS,
+        "INSERT INTO jobs (state) SELECT 'done' FROM generate_series(1, 5000)",
+        "INSERT INTO jobs DEFAULT VALUES",
+        "ANALYZE jobs",
+        "UPDATE jobs SET state = 'archived' WHERE state = 'done'",
+        "DELETE FROM jobs WHERE state = 'archived'",
+        CLAIM,
+    )
+    finding = the_finding(look(database, "dead-tuples"))
+    apply(database, first_sql(finding))
+    gone(database, "dead-tuples")
+
+
+def test_finished_jobs_archived_and_brought_back(database: str) -> None:
+    run(
+        database,
+        JOBS,
+        "INSERT INTO jobs (state) SELECT 'done' FROM generate_series(1, 120000)",
+        "INSERT INTO jobs (state) SELECT 'ready' FROM generate_series(1, 500)",
+        "CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",
+        "ANALYZE jobs",
+        CLAIM,
+    )
+    finding = the_finding(look(database, "finished-jobs-kept"))
+    remedy = first_sql(finding)
+    rows = "SELECT md5(string_agg(j::text, ',' ORDER BY id)) FROM jobs j"
+    before = value(database, rows)
+    apply(database, remedy)
+    assert value(database, "SELECT count(*) FROM jobs") == 500
+    assert value(database, "SELECT count(*) FROM jobs_archive") == 120_000
+    run(database, "ANALYZE jobs")
+    gone(database, "finished-jobs-kept")
+    take_back(database, remedy)
+    assert value(database, rows) == before
+    assert value(database, "SELECT to_regclass('jobs_archive')") is None
+
+
+def test_finished_jobs_deleted_in_batches(database: str) -> None:
+    run(
+        database,
+        JOBS.replace("note text", "finished_at timestamptz, note text"),
+        "INSERT INTO jobs (state, finished_at) SELECT 'done', now() - interval '40 days' FROM generate_series(1, 110000)",
+        "INSERT INTO jobs (state, finished_at) SELECT 'done', now() FROM generate_series(1, 7)",
+        "INSERT INTO jobs (state) SELECT 'ready' FROM generate_series(1, 500)",
+        "CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",
+        "ANALYZE jobs",
+        CLAIM,
+        "UPDATE jobs SET finished_at = now(), state = 'done' WHERE id = 110001",
+    )
+    finding = the_finding(look(database, "finished-jobs-kept"))
+    apply(database, finding.remedies[1])
+    assert value(database, "SELECT count(*) FROM jobs") == 507
+    run(database, "ANALYZE jobs")
+    gone(database, "finished-jobs-kept")
+
+
+def test_table_written_anew(database: str) -> None:
+    run(
+        database,
+        JOBS,
+        "INSERT INTO jobs (state, note) SELECT 'done', repeat('x', 100) FROM generate_series(1, 60000)",
+        "INSERT INTO jobs (note) SELECT repeat('x', 100) FROM generate_series(1, 20)",
+        "DELETE FROM jobs WHERE state = 'done'",
+        "VACUUM ANALYZE jobs",
+        CLAIM.replace("ORDER BY id ", ""),
+    )
+    finding = the_finding(look(database, "heap-bloat"))
+    assert finding.severity == "warning"
+    apply(database, first_sql(finding))
+    gone(database, "heap-bloat")
+
+
+@pytest.mark.parametrize("method", ["btree", "gin"])
+def test_index_built_anew(database: str, method: str) -> None:
+    extra = (
+        "CREATE INDEX jobs_note_idx ON jobs (note) WHERE state = 'done'"
+        if method == "btree"
+        else "CREATE INDEX jobs_note_idx ON jobs USING gin (to_tsvector('simple', note))"
+    )
+    run(
+        database,
+        JOBS,
+        extra,
+        "INSERT INTO jobs (state, note) SELECT 'done', md5(g::text) || repeat(md5((g + 1)::text), 3) FROM generate_series(1, 200000) g",
+        "INSERT INTO jobs (state) SELECT 'ready' FROM generate_series(1, 500)",
+        "DELETE FROM jobs WHERE state = 'done' AND id % 300 <> 0",
+        "VACUUM ANALYZE jobs",
+        CLAIM,
+    )
+    before = shape(database)
+    finding = the_finding(look(database, "index-bloat"))
+    assert "jobs_note_idx" in finding.title
+    apply(database, first_sql(finding))
+    gone(database, "index-bloat")
+    assert shape(database) == before
+
+
+def toasted(database: str) -> None:
+    run(
+        database,
+        "CREATE TABLE jobs (id int PRIMARY KEY, state text NOT NULL, console text NOT NULL) "
+        "WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)",
+        "ALTER TABLE jobs ALTER console SET STORAGE EXTERNAL",
+        "INSERT INTO jobs SELECT g, 'running', repeat('x', 19000) FROM generate_series(1, 20) g",
+        "INSERT INTO jobs SELECT g, 'ready', '' FROM generate_series(21, 30) g",
+        CLAIM,
+    )
+
+
+def test_toast_table_vacuumed(database: str) -> None:
+    toasted(database)
+    before = shape(database)
+    write = "UPDATE jobs SET console = repeat(md5(random()::text), 600) WHERE id = 1 + (random() * 18)::int"
+    with working(database, *([write] * 50)):
+        time.sleep(4.0)
+        finding = the_finding(look(database, "toast-bloat"))
+    assert "console" in finding.title
+    setting, by_hand, written_anew = finding.remedies
+    assert written_anew.kind == "application"
+    apply(database, setting)
+    take_back(database, setting)
+    assert shape(database) == before
+    apply(database, by_hand)
+    until = time.monotonic() + LONGEST_S
+    while (report := look(database, "toast-bloat")).findings and "dead chunks" in report.findings[0].title:
+        assert time.monotonic() < until
+    for one in report.findings:
+        # The file keeps its size: what is left is room.
+        apply(database, first_sql(one))
+    gone(database, "toast-bloat")
+
+
+def test_foreign_key_index(database: str) -> None:
+    run(
+        database,
+        JOBS,
+        "CREATE TABLE job_log (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        "job_id bigint REFERENCES jobs ON DELETE CASCADE, line text)",
+        "INSERT INTO jobs (state) SELECT 'ready' FROM generate_series(1, 20000)",
+        "INSERT INTO job_log (job_id, line) SELECT g, 'x' FROM generate_series(1, 20000) g",
+        "ANALYZE jobs, job_log",
+        CLAIM,
+    )
+    before = shape(database, "job_log")
+    with working(database, "DELETE FROM jobs WHERE id = (SELECT min(id) FROM jobs)"):
+        finding = the_finding(look(database, "foreign-key-unindexed"))
+        assert finding.severity == "warning"
+        remedy = first_sql(finding)
+        apply(database, remedy)
+        gone(database, "foreign-key-unindexed")
+    take_back(database, remedy)
+    assert shape(database, "job_log") == before
+
+
+def test_unused_index_dropped(database: str) -> None:
+    run(
+        database,
+        JOBS,
+        "CREATE INDEX jobs_note_idx ON jobs (note)",
+        "CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",
+        "SELECT pg_stat_reset()",
+    )
+    before = shape(database)
+    insert = "INSERT INTO jobs DEFAULT VALUES"
+    with working(database, insert, CLAIM):
+        assert look(database, "unused-index").findings == ()
+        finding = the_finding(look(database, "unused-index", counters_age_s=0.0))
+        remedy = first_sql(finding)
+        apply(database, remedy)
+        gone(database, "unused-index", counters_age_s=0.0)
+    take_back(database, remedy)
+    assert shape(database) == before
+
+
+def test_duplicate_index_dropped(database: str) -> None:
+    run(
+        database,
+        JOBS,
+        "CREATE INDEX jobs_id_idx ON jobs (id)",
+        "CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",
+        "INSERT INTO jobs DEFAULT VALUES",
+        CLAIM,
+    )
+    before = shape(database)
+    finding = the_finding(look(database, "duplicate-index"))
+    assert "public.jobs_id_idx repeats public.jobs_pkey" in finding.title
+    remedy = first_sql(finding)
+    apply(database, remedy)
+    gone(database, "duplicate-index")
+    take_back(database, remedy)
+    assert shape(database) == before
+
+
+@pytest.mark.parametrize("kind", ["int GENERATED ALWAYS AS IDENTITY", "serial"])
+def test_ids_get_room(database: str, kind: str) -> None:
+    run(
+        database,
+        f"CREATE TABLE jobs (id {kind} PRIMARY KEY, state text NOT NULL DEFAULT 'ready', tag text UNIQUE)",
+        "CREATE TABLE job_log (job_id int REFERENCES jobs, line text)",
+        "INSERT INTO jobs (tag) VALUES ('a')",
+        "ALTER SEQUENCE jobs_id_seq RESTART WITH 2147400000",
+        CLAIM,
+    )
+    types = (
+        "SELECT array_agg(attrelid::regclass || '.' || attname || ' ' || format_type(atttypid, atttypmod) ORDER BY 1) FROM pg_attribute "
+        "WHERE attrelid IN ('jobs'::regclass, 'job_log'::regclass) AND attnum > 0"
+    )
+    sequence = (
+        "SELECT seqtypid::regtype || ' ' || seqmax FROM pg_sequence WHERE seqrelid = 'jobs_id_seq'::regclass"
+    )
+    before = value(database, types), value(database, sequence)
+    burn = "INSERT INTO jobs (tag) VALUES ('a') ON CONFLICT DO NOTHING"
+    with working(database, burn):
+        finding = the_finding(look(database, "id-exhaustion"))
+        assert finding.severity == "critical"
+        assert "ids were taken for 0 rows" in finding.why
+        remedy = first_sql(finding)
+        apply(database, remedy)
+        gone(database, "id-exhaustion")
+    assert value(database, sequence) == f"bigint {2**63 - 1}"
+    run(database, "INSERT INTO job_log SELECT id FROM jobs")
+    take_back(database, remedy)
+    assert (value(database, types), value(database, sequence)) == before
