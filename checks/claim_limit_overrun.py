@@ -15,6 +15,7 @@ from typing import Annotated
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
+from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.plan import Node, parse_plan, paths
 from pgqdoctor.queue import Queue, SeenClaim
@@ -35,7 +36,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if not shaky:
         return
     one = shaky[0]
-    limit = one.claim.limit
+    limit = claiming.literal_limit(seen, one)
     per_call = _rows_per_call(one, limits)
     over = limit is not None and per_call is not None and per_call >= limit + limits.excess
     loops = _planned_in_a_loop(queue)
@@ -113,6 +114,7 @@ CHECK = Check(
     needs=(STATEMENTS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_claims.limit_overrun,
     references=("https://www.postgresql.org/docs/current/queries-with.html#QUERIES-WITH-CTE-MATERIALIZATION",),
     look_alikes=(
         "a CTE with FOR UPDATE, or AS MATERIALIZED: computed once",

@@ -14,6 +14,7 @@ from typing import Annotated
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import PLAN, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import serving as lint_serving
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import SortFacts
 from pgqdoctor.queue import Queue, ReadPlan
@@ -117,6 +118,7 @@ CHECK = Check(
     needs=(PLAN,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_serving.sorts_backlog,
     references=("https://www.postgresql.org/docs/current/indexes-ordering.html",),
     look_alikes=(
         "a sort of the few jobs that are ready",

@@ -14,6 +14,7 @@ from typing import Annotated
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim
 from pgqdoctor.words import count, shortened
@@ -97,6 +98,7 @@ CHECK = Check(
     needs=(STATEMENTS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_claims.unbounded,
     references=("https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE",),
     look_alikes=(
         "a claim by key, as after a notification: one row by nature",

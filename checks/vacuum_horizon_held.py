@@ -15,9 +15,10 @@ from typing import Annotated
 from pgqdoctor import horizon, remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
-from pgqdoctor.horizon import Holder
+from pgqdoctor.horizon import Crowd, Holder
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, shortened
 
 
@@ -34,6 +35,10 @@ class Limits:
         "dead rows it keeps now, or will keep a minute from now at today's rate: from about here a claim that walks them reads "
         "hundreds of buffers instead of a handful (5,000 scattered dead entries cost 5,017 buffers where 3 had done)",
     ] = 2_000
+    behind_s: Annotated[
+        float,
+        "seconds that the horizon was behind in every single sample, and that the oldest of a class of overlapping transactions was open",
+    ] = 1.0
     felt_rows: Annotated[int, "dead rows it must keep already: fewer stay within one or two index pages"] = (
         300
     )
@@ -46,7 +51,11 @@ class Limits:
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
-    """Accuse the oldest holder of this database, if what it keeps hurts this queue."""
+    """Accuse the oldest holder of this database, or a class that takes turns, if what it keeps hurts this queue."""
+    crowd = horizon.crowd(seen)
+    if crowd is not None and not _outlasted(seen, crowd):
+        yield from _of_crowd(seen, queue, crowd, limits)
+        return
     holders = [
         one
         for one in horizon.of(seen).holders
@@ -114,6 +123,135 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         remedies=tuple(_remedies(holder, queue)),
         pids=(holder.pid,) if holder.pid is not None else (),
         relations=(queue.oid,),
+    )
+
+
+def _outlasted(seen: Observation, crowd: Crowd) -> bool:
+    """Tell whether something outside the class is older than all of it: that one decides."""
+    return any(
+        one.age > 2 * max(crowd.usual_age, 1) and horizon.stayed(seen, one) and one.pid not in crowd.pids
+        for one in horizon.of(seen).holders
+    )
+
+
+def _of_crowd(seen: Observation, queue: Queue, crowd: Crowd, limits: Limits) -> Iterator[Finding]:
+    used = (
+        (seen.last.database.next_xid - seen.first.database.next_xid) / seen.seconds
+        if seen.seconds > 0
+        else 0.0
+    )
+    if used <= 0:
+        return
+    least_s, usual_s = crowd.least_age / used, crowd.usual_age / used
+    making = queue.churn.per_second(queue.churn.dead_made)
+    kept = min(queue.churn.dead_last, round(making * usual_s))
+    if least_s < limits.behind_s or crowd.longest_s < limits.behind_s or kept < limits.felt_rows:
+        return
+    plan = queue.plan
+    buffers = plan.facts.buffers_per_row if plan is not None else None
+    severity: Severity = "warning"
+    if kept >= limits.critical_rows or (buffers is not None and buffers >= limits.critical_buffers):
+        severity = "critical"
+    names = ", ".join(shortened(name, 40) for name in crowd.applications[:3] if name) or "one kind"
+    text = seen.texts[crowd.text] if crowd.text >= 0 else ""
+    evidence = [
+        Evidence(
+            what="open at any moment",
+            value=round(crowd.at_once, 1),
+            unit="sessions",
+            source="pg_stat_activity, samples",
+        ),
+        Evidence(
+            what="oldest of them",
+            value=round(crowd.longest_s, 1),
+            unit="seconds",
+            source="pg_stat_activity, samples",
+        ),
+        Evidence(
+            what="different ones that led",
+            value=crowd.turns,
+            unit="transactions",
+            source="pg_stat_activity, samples",
+        ),
+        Evidence(
+            what="horizon behind, at the least",
+            value=crowd.least_age,
+            unit="transactions",
+            source="backend_xmin, every sample",
+        ),
+        Evidence(
+            what="horizon behind, as a rule",
+            value=crowd.usual_age,
+            unit="transactions",
+            source="backend_xmin, every sample",
+        ),
+        Evidence(
+            what="dead rows it keeps",
+            value=kept,
+            unit="rows",
+            source="dead rows per second times how far it is behind",
+        ),
+    ]
+    if text:
+        evidence.append(
+            Evidence(what="their statement", value=shortened(text, 200), unit="", source="pg_stat_activity")
+        )
+    if buffers is not None:
+        evidence.append(
+            Evidence(
+                what="claim reads",
+                value=round(buffers, 1),
+                unit="buffers",
+                source="EXPLAIN (ANALYZE, BUFFERS)",
+            )
+        )
+    roles = {row.role for row in seen.last.sessions if row.pid in crowd.pids and row.role is not None}
+    yield Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        subject="overlapping",
+        title=(
+            f"Overlapping transactions of {names} ({count(crowd.at_once)} at any moment, each open for {duration(crowd.longest_s)} at most) hold "
+            f"the xmin horizon together, never less than {duration(least_s)} behind: {count(kept)} dead rows of {queue.name} cannot be vacuumed"
+        ),
+        why=(
+            "None of these transactions is old, but before one ends the next has begun, so vacuum never finds a moment in which the "
+            "dead rows are invisible to all. Limits on the length of a single query do not help; gaps between them do."
+        ),
+        evidence=tuple(evidence),
+        remedies=tuple(_crowd_remedies(seen, queue, roles, text)),
+        pids=crowd.pids,
+        relations=(queue.oid,),
+    )
+
+
+def _crowd_remedies(seen: Observation, queue: Queue, roles: set[str], text: str) -> Iterator[Remedy]:
+    # A limit on a role that also works on the queue would stop its workers, and none binds a superuser.
+    others = {
+        row.role
+        for row in seen.statement_texts
+        if row.text is not None and queue.table.name in row.text and row.text != text
+    }
+    if len(roles) == 1 and seen.server.statements == "ready" and not roles & {*others, "postgres"}:
+        role = quote_ident(next(iter(roles)))
+        yield remedy.statement(
+            sql=(f"ALTER ROLE {role} CONNECTION LIMIT 1;",),
+            undo=(f"ALTER ROLE {role} CONNECTION LIMIT -1;",),
+            title=f"Let role {shortened(role, 60)} run one at a time",
+            expect="the horizon moves on between two of them; the next vacuum then removes what died before",
+            risk="further connections of the role are refused; sessions that are open stay; does not bind superusers",
+        )
+    yield remedy.corrected_statement(
+        sql=(
+            "BEGIN;",
+            "SELECT pg_try_advisory_xact_lock(hashtext('reports')); -- false: another one runs, try again later",
+            f"{text.strip().rstrip(';') or '-- the statement'};",
+            "COMMIT;",
+        ),
+        title="Run them one after the other with gaps, or on a replica without hot_standby_feedback",
+        expect="the horizon moves on between two of them; the next vacuum then removes what died before",
+        risk="a change of the application: the reports take longer altogether",
     )
 
 
@@ -205,7 +343,7 @@ def _remedies(holder: Holder, queue: Queue) -> Iterator[Remedy]:
             expect=after,
             risk="what the transaction wrote is lost; only its owner or a superuser may, in its own database",
         )
-    elif holder.kind == "replication slot":
+    elif holder.kind == "replication slot" and holder.state != "active":
         yield remedy.statement(
             sql=(f"SELECT pg_drop_replication_slot({remedy.literal(holder.name)});",),
             title="Let the slot's consumer come back, or drop the slot if it never will",
@@ -241,6 +379,7 @@ CHECK = Check(
         "a lazy VACUUM that shows a backend_xmin",
         "a claim that is milliseconds old",
         "a slot with a catalog_xmin alone",
+        "short transactions of many workers, between which the horizon moves on",
         "a blocked session that only shows the xmin of the writer it waits for",
     ),
 )

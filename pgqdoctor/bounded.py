@@ -362,6 +362,8 @@ class _Look:
                         self.lack("plan", "the time for bounded looks was used up")
                         return
                     self._plans.append(replace(self._explain(ready, explain), statement=statement.text))
+                    if claim.repeatable_limit and claim.writes and ready.whole and not self._whole_plans:
+                        self._whole(ready)
             if len(self._plans) >= MOST_PLANS:
                 break
         if not any(one.document for one in self._plans):

@@ -100,7 +100,10 @@ def without_index(
     ready = claiming.rows_in_ready_state(queue)
     along = order_index(queue, order, left)
     if order and along is None:
-        return ComputedClaim(buffers=pages, arithmetic=(f"no index gives the order: all {count(pages)} pages of the table, sorted",))
+        return ComputedClaim(
+            buffers=pages,
+            arithmetic=(f"no index gives the order: all {count(pages)} pages of the table, sorted",),
+        )
     if ready is None:
         return None
     consumed = max(rows - ready, 0)
@@ -110,7 +113,10 @@ def without_index(
         buffers = min(pages, low + jobs)
         return ComputedClaim(
             buffers=buffers,
-            arithmetic=(share, f"{count(pages)} pages * {count(consumed)} / {count(rows)} rows: {count(buffers)} buffers"),
+            arithmetic=(
+                share,
+                f"{count(pages)} pages * {count(consumed)} / {count(rows)} rows: {count(buffers)} buffers",
+            ),
         )
     names = queue.index_columns(along)
     levels, on_leaf = height_of(rows, entry_bytes(queue, names))
@@ -120,7 +126,11 @@ def without_index(
     buffers = levels + consumed // on_leaf + heap + jobs
     if _sorts_instead(queue, pages, rows, max(ready, 1), on_leaf, correlation):
         return ComputedClaim(
-            buffers=pages, arithmetic=(share, f"reading and sorting all {count(pages)} pages is cheaper than walking {along.name}")
+            buffers=pages,
+            arithmetic=(
+                share,
+                f"reading and sorting all {count(pages)} pages is cheaper than walking {along.name}",
+            ),
         )
     return ComputedClaim(
         buffers=buffers,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pgqdoctor import remedy, sqlcorrect
 from pgqdoctor.discover import predicate_conditions
 from pgqdoctor.finding import Evidence, Remedy
+from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import ClaimPlanFacts
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim, SeenStatement
 from pgqdoctor.rows import ColumnRow, IndexRow
@@ -354,6 +355,27 @@ def common_states(queue: Queue, most: int = 3) -> str:
     states = queue.probe.states if queue.probe is not None else ()
     others = sorted((one for one in states if one.value not in ready and one.rows > 0), key=lambda one: -one.rows)
     return ", ".join(f"{shortened(one.value, 30)} {count(one.rows)}" for one in others[:most])
+
+
+def literal_limit(seen: Observation, one: SeenClaim) -> int | None:
+    """Return the LIMIT that sessions sent with this claim: a normalised text has lost it."""
+    if one.claim.limit is not None or one.seen.query_id is None:
+        return one.claim.limit
+    sent = [row.query for row in (*seen.first.sessions, *seen.last.sessions) if row.query_id == one.seen.query_id]
+    sent += [
+        seen.texts[session.text]
+        for sample in seen.samples
+        for session in sample.sessions
+        if session.query_id == one.seen.query_id and session.text >= 0
+    ]
+    found = {
+        claim.limit
+        for text in dict.fromkeys(text for text in sent if text)
+        for statement in read_sql(text).statements
+        for claim in statement.claims
+        if claim.limit is not None
+    }
+    return max(found, default=None)
 
 
 # Evidence that several checks share

@@ -42,9 +42,10 @@ def explain(context: click.Context, /, **given: Any) -> int:
     not_beside_recording(context)
     chosen = settings(given, window=QUEUES_WINDOW_S, formats=FORMATS)
     explanation = read(observation_for(chosen))
-    if chosen.format == "json":
-        text = render_json(explanation)
-    else:
-        text = render_text(explanation, color=use_color(chosen.output), width=width(chosen.output))
+    text = (
+        render_json(explanation)
+        if chosen.format == "json"
+        else render_text(explanation, color=use_color(chosen.output), width=width(chosen.output))
+    )
     write(text, chosen.output)
     return HEALTHY

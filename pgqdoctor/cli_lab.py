@@ -166,6 +166,107 @@ def _text_of(file: Path) -> str:
 
 
 @lab.command()
+@click.option("--fillfactor", "fillfactors", callback=_numbers, metavar="N,N,...", help="Fillfactors; default: 100,85,70.")
+@click.option("--index", "forms", multiple=True, metavar="FORM", help="none, partial or state; a copy's own indexes: own (repeatable).")
+@click.option("--jobs", type=click.IntRange(10), metavar="N", help="Updates to count, and the backlog; default: 1000.")
+@click.option("--steady", callback=duration, metavar="DURATION", help="Steady load per design; default: 20s.")
+@click.option("--quick", is_flag=True, help="Fillfactors 100 and 70, no or a partial index, 6s of load each.")
+@options((WORKERS,), LIKE, GROUND, KEPT, RESULT)
+def triangle(
+    fillfactors: tuple[int, ...] | None,
+    forms: tuple[str, ...],
+    jobs: int | None,
+    steady: float | None,
+    quick: bool,
+    workers: tuple[int, ...] | None,
+    like: tuple[str, str] | None,
+    **given: Any,
+) -> int:
+    """Measure fillfactors and index forms against each other.
+
+    HOT ratio, updates to a new page, WAL and index entries per job, buffers per claim, throughput, and how table
+    and indexes grow with autovacuum on.
+    """
+    from pgqdoctor.lab import triangle as measuring
+    from pgqdoctor.lab.results import TriangleResult
+    from pgqdoctor.lab.subject import generic_subject
+
+    subject = generic_subject()
+    default = measuring.QUICK_FILLFACTORS if quick else measuring.FILLFACTORS
+    if any(one > 100 or one < 10 for one in fillfactors or ()):
+        raise click.UsageError("a fillfactor is between 10 and 100")
+    chosen = measuring.TriangleOptions(
+        subject=subject,
+        fillfactors=fillfactors or default,
+        index_forms=forms or (("none", "partial") if quick else tuple(subject.forms)),
+        jobs=jobs or measuring.JOBS,
+        workers=max(workers) if workers else measuring.WORKERS,
+        steady_s=steady or (measuring.QUICK_STEADY_S if quick else measuring.STEADY_S),
+    )
+    with _grounds(given, workers=chosen.workers, naptime_s=measuring.NAPTIME_S) as (ground,):
+        result = _measured(
+            "triangle",
+            TriangleResult,
+            chosen.described(),
+            (ground,),
+            given,
+            lambda notebook, say: measuring.triangle(ground, chosen, notebook, say),
+        )
+    return _told(result, given)
+
+
+@lab.command()
+@click.option("--fault", "names", multiple=True, metavar="NAME", help="Measure only this fault (repeatable).")
+@click.option("--seconds", type=click.FloatRange(1), metavar="N", help="Length of each measurement; default: 8.")
+@click.option("--quick", is_flag=True, help="8 workers and 3 seconds each: about a minute.")
+@click.option(
+    "--dsn",
+    "dsns",
+    multiple=True,
+    metavar="DSN",
+    help="Measure in this empty database instead of an embedded server; several are compared side by side.",
+)
+@options((WORKERS,), GROUND[1:], KEPT, RESULT)
+def storm(
+    names: tuple[str, ...],
+    seconds: float | None,
+    quick: bool,
+    dsns: tuple[str, ...],
+    workers: tuple[int, ...] | None,
+    **given: Any,
+) -> int:
+    """Measure faults of transactions and locks, and their cures.
+
+    Savepoints, a foreign key to a hot parent, FOR SHARE readers, held transactions, an idle snapshot, NOTIFY on
+    every insert: throughput and waits by workers, side by side on servers of several versions.
+    """
+    from pgqdoctor.config import unknown
+    from pgqdoctor.lab import storm as measuring
+    from pgqdoctor.lab.results import StormResult
+    from pgqdoctor.lab.storms import STORMS
+
+    known = {one.name: one for one in STORMS}
+    for name in names:
+        if name not in known:
+            raise unknown("--fault: unknown fault", name, known)
+    chosen = measuring.StormOptions(
+        storms=tuple(one for name, one in known.items() if name in names) if names else STORMS,
+        workers=workers or (measuring.QUICK_WORKERS if quick else measuring.WORKERS),
+        seconds=seconds or (measuring.QUICK_SECONDS if quick else measuring.SECONDS),
+    )
+    with _grounds(given, workers=max(chosen.workers), naptime_s=measuring.NAPTIME_S, dsns=dsns) as grounds:
+        result = _measured(
+            "storm",
+            StormResult,
+            chosen.described(),
+            grounds,
+            given,
+            lambda notebook, say: measuring.storm(grounds, chosen, notebook, say),
+        )
+    return _told(result, given)
+
+
+@lab.command()
 @click.argument("file", type=_READABLE)
 @options(output(FORMATS))
 def show(file: Path, format_: str | None, output: Path | None) -> int:

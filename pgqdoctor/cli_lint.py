@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def read_files(names: Sequence[str]) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for name in names:
         if name == STDIN:
-            found.setdefault("<stdin>", click.get_binary_stream("stdin").read().decode("utf-8", "replace"))
+            found.setdefault("<stdin>", sys.stdin.buffer.read().decode("utf-8", "replace"))
             continue
         path = Path(name)
         try:

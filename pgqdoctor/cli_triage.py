@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -42,17 +43,27 @@ def triage(context: click.Context, /, **given: Any) -> int:
     Watches for 3s and prints one screen: whether jobs move, how late the oldest is, the root cause, the commands in order,
     and what to leave alone. Nothing is executed.
     """
+    not_beside_recording(context)
+    chosen = settings(given, window=WINDOW_S, formats=FORMATS)
+    threading.Thread(target=_load, daemon=True).start()
+    seen = observation_for(chosen, probe_seconds=PROBE_S)
     from pgqdoctor import triage as oncall
     from pgqdoctor.render.triage import render_json, render_text
     from pgqdoctor.report import verdict_reaches
 
-    not_beside_recording(context)
-    chosen = settings(given, window=WINDOW_S, formats=FORMATS)
-    seen = observation_for(chosen, probe_seconds=PROBE_S)
     report, result = oncall.triage(seen, only=chosen.only, ignore=chosen.ignore, limits=chosen.limits)
     if chosen.format == "json":
-        text = render_json(result)
+        write(render_json(result), chosen.output)
     else:
-        text = render_text(result, color=use_color(chosen.output), width=width(chosen.output))
-    write(text, chosen.output)
+        write(render_text(result, color=use_color(chosen.output), width=width(chosen.output)), chosen.output)
     return FOUND if verdict_reaches(report, cast("FailOn", chosen.fail_on)) else HEALTHY
+
+
+def _load() -> None:
+    """Import what is needed after the window while it runs: parser and checks take a third of a second."""
+    from pgqdoctor import triage
+    from pgqdoctor.registry import all_checks
+    from pgqdoctor.render import triage as renderer
+
+    del triage, renderer
+    all_checks()

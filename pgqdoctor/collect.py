@@ -34,11 +34,15 @@ from pgqdoctor.observation import (
     SampledSession,
 )
 from pgqdoctor.sqlread import may_concern_queue, read_sql
+from pgqdoctor.statements import moving_tables
 
 MAX_CANDIDATES: Final = 300
 """Tables whose columns are read: those named by claims first, then the busiest of queue-like shape."""
 MAX_STATEMENTS: Final = 5_000
 """pg_stat_statements keeps 5,000 entries by default; no more are read."""
+MAX_READ: Final = 1_500
+"""Of these the most called are parsed, about a millisecond each; beyond, only those that lock rows: a claim that
+runs less often than 1,500 other statements and takes no lock is no queue's."""
 MAX_FUNCTIONS: Final = 500
 MAX_TEXTS: Final = 400
 """Distinct texts kept from sessions: without query ids literals would make every execution a new one."""
@@ -275,7 +279,7 @@ class Observer:
         self, catalog: Catalog, all_texts: tuple[SeenText, ...], first: Reading, last: Reading
     ) -> tuple[tuple[QueueIdentity, ...], tuple[SeenText, ...]]:
         """Tell the queues with what moved between two readings; return them and the texts that told them."""
-        moving = _moving(first, last)
+        moving = moving_tables(first, last)
         calls = _calls(first, last)
         texts = (
             *(
@@ -392,9 +396,10 @@ class Observer:
             return ()
         try:
             sql = probes.load_for_extension("statement_texts", extension.version)
-            return self.session.rows(
+            found = self.session.rows(
                 rows.StatementTextRow, sql, {"limit": MAX_STATEMENTS}, search_path=(extension.schema,)
             )
+            return tuple(row for rank, row in enumerate(found) if _worth_reading(row.text, rank))
         except (psycopg.Error, ValueError) as error:
             if self.session.closed:
                 raise
@@ -521,6 +526,16 @@ class Observer:
         return self.session.records(probes.load(name, self.version), parameters)
 
 
+def _worth_reading(text: str | None, rank: int) -> bool:
+    """Tell whether a statement is worth its parsing; ``rank`` is its place by calls."""
+    if text is None:
+        return True
+    if not may_concern_queue(text):
+        return False
+    lower = text.lower()
+    return rank < MAX_READ or "locked" in lower or "for update" in lower or "savepoint" in lower
+
+
 def _worth_counting(text: str, names: set[str]) -> bool:
     """Tell whether a statement's counters matter to a queue: it names one of the tables, or it is a
     transaction command."""
@@ -534,13 +549,6 @@ def _worth_counting(text: str, names: set[str]) -> bool:
         if statement.kind == "select" and statement.functions and not statement.reads:
             return True
     return False
-
-
-def _moving(first: Reading, last: Reading) -> frozenset[int]:
-    before = {row.oid: row.inserted + row.updated + row.deleted for row in first.tables}
-    return frozenset(
-        row.oid for row in last.tables if row.inserted + row.updated + row.deleted != before.get(row.oid, 0)
-    )
 
 
 def _calls(first: Reading, last: Reading) -> dict[str, int]:

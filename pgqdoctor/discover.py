@@ -546,10 +546,8 @@ def _states(
         ready = [
             value
             for one in _flat(asked)
-            if one.column == state
-            and one.operator in ("=", "in")
-            and one.value_kind in ("constant", "list", "boolean")
-            for value in one.values
+            if one.column == state and one.value_kind in ("constant", "list", "boolean")
+            for value in allowed_values(one)
             if not value.startswith("$")
         ]
         if ready:
@@ -639,13 +637,20 @@ def predicate_conditions(index: IndexRow) -> tuple[Condition, ...]:
     return tuple(one for statement in statements for read in statement.reads for one in read.conditions)
 
 
+def allowed_values(one: Condition) -> tuple[str, ...]:
+    """Return the values that a comparison allows; those of a boolean test are "true" and "false"."""
+    if one.operator in ("is true", "is false"):
+        return (one.operator.removeprefix("is "),)
+    return one.values if one.operator in ("=", "in") else ()
+
+
 def predicate_values(index: IndexRow, column: str) -> tuple[str, ...]:
     """Return the constants that a partial index's predicate allows for ``column``."""
     return tuple(
         value
         for one in _flat(predicate_conditions(index))
-        if one.column == column and one.operator in ("=", "in")
-        for value in one.values
+        if one.column == column
+        for value in allowed_values(one)
     )
 
 

@@ -17,12 +17,15 @@ import msgspec
 
 from pgqdoctor import check as needs
 from pgqdoctor.check import Check
+from pgqdoctor.lint.engine import SCHEMA as LINT
+from pgqdoctor.lint.engine import LintReport
 from pgqdoctor.registry import all_checks
 from pgqdoctor.report import SCHEMA, Report
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = Path("docs", "checks")
 REPORT_SCHEMA: Final = Path("pgqdoctor", "schemas", "report.schema.json")
+LINT_SCHEMA: Final = Path("pgqdoctor", "schemas", "lint.schema.json")
 GENERATED: Final = "<!-- Made by python -m pgqdoctor.docs; do not edit. -->"
 
 NEEDS: Final = {
@@ -47,6 +50,7 @@ def documents(checks: Sequence[Check]) -> dict[Path, str]:
         **pages,
         PAGES / "README.md": index_page(checks),
         REPORT_SCHEMA: json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n",
+        LINT_SCHEMA: json.dumps(lint_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 
 
@@ -86,21 +90,31 @@ def index_page(checks: Sequence[Check]) -> str:
 
 
 def report_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report.
+    """Return the JSON Schema of the report."""
+    return _schema(Report, SCHEMA, "pgqdoctor report")
 
-    msgspec takes a field with a default for optional, which it is for a reader; the report is only written, and
-    all of its fields always are.
+
+def lint_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what lint prints."""
+    return _schema(LintReport, LINT, "pgqdoctor lint")
+
+
+def _schema(model: type, schema_id: str, title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a model.
+
+    msgspec takes a field with a default for optional, which it is for a reader; these are only written, and
+    all of their fields always are.
     """
-    schema = msgspec.json.schema(Report)
+    schema = msgspec.json.schema(model)
     for part in schema["$defs"].values():
         if "properties" in part:
             part["required"] = list(part["properties"])
             part["description"] = " ".join(part["description"].replace("``", "`").split())
-    schema["$defs"]["Report"]["properties"]["schema"] = {"const": SCHEMA}
+    schema["$defs"][model.__name__]["properties"]["schema"] = {"const": schema_id}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": SCHEMA,
-        "title": "pgqdoctor report",
+        "$id": schema_id,
+        "title": title,
         **schema,
     }
 

@@ -19,8 +19,10 @@ SLOW_CLAIM_MS: Final = 100.0
 """Milliseconds: at this cost one connection claims ten jobs per second, and every backend that claims keeps a core busy."""
 FARTHEST_S: Final = 10 * 365 * 86_400.0
 """Seconds: a straight line through a few seconds says nothing about the time beyond ten years."""
-LEAST_SHARE: Final = 0.05
-"""Ratio of arrivals: a smaller difference between arrivals and finishes is the noise of a window of seconds."""
+COUNTERS_LATE_S: Final = 1.0
+"""Seconds by which a table's counters may be late (PGSTAT_MIN_INTERVAL in pgstat.c): over a window of ten seconds an error of a tenth."""
+LEAST_BACKLOG_S: Final = 10.0
+"""Seconds of work: fewer ready jobs than are finished in that time are between two polls of workers, and no backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +122,16 @@ def _vacuumed_within(seen: Observation, queue: Queue, seconds: float) -> bool:
 def backlog(queue: Queue, *, finished_per_s: float | None) -> Forecast | None:
     """Return when the ready jobs are worked off, or how fast they pile up.
 
-    The line runs through arrivals and finishes of the window. None where either is not known, and where the two are too close
-    to tell which is larger.
+    The line runs through arrivals and finishes of the window. None where either is not known, where the two are too close to tell
+    which is larger, and where there is no backlog.
     """
     ready = queue.probe.ready_rows if queue.probe is not None else None
     if ready is None or finished_per_s is None or queue.churn.seconds <= 0:
         return None
     arriving = queue.churn.per_second(queue.churn.inserted)
     gaining = finished_per_s - arriving
-    if not ready or abs(gaining) < LEAST_SHARE * max(arriving, finished_per_s):
+    noise = COUNTERS_LATE_S / queue.churn.seconds
+    if ready < LEAST_BACKLOG_S * finished_per_s or abs(gaining) <= noise * max(arriving, finished_per_s):
         return None
     exact = queue.probe is not None and queue.probe.ready_exact
     how = f"{plural(ready, 'ready job')}{'' if exact else ' at least'}, {rate(arriving)} arrive, {rate(finished_per_s)} finish"

@@ -3,16 +3,21 @@
 A row version is kept while the oldest transaction id or snapshot that counts for its database is not newer
 than the transaction that ended it. What counts is written in ComputeXidHorizons() (procarray.c): the xid and
 the xmin of backends of the same database, walsenders with standby feedback, prepared transactions and the
-xmin of replication slots. A lazy VACUUM's own xmin, catalog_xmin and snapshots of other databases do not.
+xmin of replication slots. What a lazy VACUUM holds (its xmin, and the xid it takes to truncate a table), catalog_xmin and snapshots of
+other databases do not.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Final, Literal
 
-from pgqdoctor.observation import Observation, Reading
+from pgqdoctor.observation import Observation, Reading, Sample, SampledSession
 from pgqdoctor.rows import SessionRow
+from pgqdoctor.sqlread import text_fingerprint
 
 HolderKind = Literal["session", "prepared transaction", "replication slot", "standby"]
 
@@ -46,6 +51,31 @@ class Holder:
         return self.state is not None and self.state.startswith("idle")
 
 
+MOSTLY: Final = 0.6
+"""Share of the samples that a class must lead to be named."""
+CLOSE: Final = 0.2
+"""A second transaction stands close behind the leader if its age is at least this share of the leader's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """A class of transactions of which always some are open, so that the horizon never catches up.
+
+    Ages are in transactions: ``least_age`` is the nearest the horizon came to the newest transaction id in any sample, ``usual_age`` the
+    median. ``at_once`` is how many were open at a moment, ``turns`` how many different ones led, ``longest_s`` the age of the
+    oldest in seconds. ``text`` is the place of one of their statements in Observation.texts, -1 for none.
+    """
+
+    applications: tuple[str, ...]
+    text: int
+    pids: tuple[int, ...]
+    at_once: float
+    turns: int
+    longest_s: float
+    least_age: int
+    usual_age: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
     """The holders, the oldest first; derived ones (a snapshot that only shows another's xid) are left out."""
@@ -66,7 +96,7 @@ def of_reading(reading: Reading, database: str) -> Horizon:
     snapshots look at the running transaction ids of all databases.
     """
     holders: list[Holder] = []
-    owners = {row.xid: row for row in reading.sessions if row.xid is not None}
+    owners = {row.xid: row for row in reading.sessions if row.xid is not None and not row.vacuuming}
     prepared = {row.xid: row for row in reading.prepared}
     blamed: set[int] = set()
     slot_pids = {row.active_pid for row in reading.slots if row.xmin is not None}
@@ -76,9 +106,11 @@ def of_reading(reading: Reading, database: str) -> Horizon:
             continue
         if row.database is not None and row.database != database:
             continue
+        if row.vacuuming:
+            continue
         if row.xid is not None and row.xid_age is not None:
             holders.append(_session(row, "xid"))
-        if row.xmin is None or row.xmin_age is None or row.vacuuming:
+        if row.xmin is None or row.xmin_age is None:
             continue
         if row.xmin == row.xid:
             continue
@@ -171,15 +203,92 @@ def least_age(observation: Observation) -> int:
 
     Sessions of the database alone are sampled; slots and standbys come from the readings.
     """
-    ages = []
+    return min(
+        (max(map(_age, _holding(sample)), default=0) for sample in observation.samples),
+        default=0,
+    )
+
+
+def crowd(observation: Observation) -> Crowd | None:
+    """Return the class of transactions that together hold the horizon while they take turns, or None.
+
+    A class is told by its statement without literals, else by its application name without digits. None where a single transaction
+    led all the time and nobody of its kind stood close behind it: then that one is the culprit.
+    """
+    return _crowd(observation, _by_statement) or _crowd(observation, _by_application)
+
+
+def _crowd(observation: Observation, kind_of: Callable[[Observation, SampledSession], str]) -> Crowd | None:
+    leaders: Counter[str] = Counter()
+    turns: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    close: Counter[str] = Counter()
+    at_once: Counter[str] = Counter()
+    longest: dict[str, float] = defaultdict(float)
+    lags: list[int] = []
+    last: dict[str, tuple[SampledSession, ...]] = {}
     for sample in observation.samples:
-        ages.append(
-            max(
-                (max(one.xid_age or 0, 0 if one.vacuuming else one.xmin_age or 0) for one in sample.sessions),
-                default=0,
-            )
+        holding = _holding(sample)
+        lags.append(_age(holding[0]) if holding else 0)
+        if not holding:
+            continue
+        leader = holding[0]
+        kind = kind_of(observation, leader)
+        if not kind:
+            continue
+        leaders[kind] += 1
+        # Whole seconds tell two transactions of one backend apart and forgive the jitter of a sample.
+        turns[kind].add((leader.pid, round(sample.at - (leader.xact_age_s or 0.0))))
+        mates = tuple(one for one in holding if kind_of(observation, one) == kind)
+        at_once[kind] += len(mates)
+        longest[kind] = max(longest[kind], *(one.xact_age_s or 0.0 for one in mates))
+        close[kind] += any(_age(one) >= CLOSE * _age(leader) for one in mates[1:])
+        last[kind] = mates
+    for kind, led in leaders.most_common(1):
+        taking_turns = len({pid for pid, _ in turns[kind]}) > 1
+        if led < MOSTLY * len(lags) or not (taking_turns or close[kind] >= MOSTLY * led):
+            return None
+        return Crowd(
+            applications=tuple(sorted({one.application for one in last[kind]})),
+            text=max((one.text for one in last[kind]), default=-1),
+            pids=tuple(one.pid for one in last[kind]),
+            at_once=at_once[kind] / led,
+            turns=len(turns[kind]),
+            longest_s=longest[kind],
+            least_age=min(lags),
+            usual_age=sorted(lags)[len(lags) // 2],
         )
-    return min(ages, default=0)
+    return None
+
+
+def _by_statement(observation: Observation, session: SampledSession) -> str:
+    return _fingerprint(observation.texts[session.text]) if session.text >= 0 else ""
+
+
+def _by_application(observation: Observation, session: SampledSession) -> str:
+    return "".join(letter for letter in session.application if not letter.isdigit())
+
+
+def _holding(sample: Sample) -> list[SampledSession]:
+    """Sessions of a sample that hold the horizon, the oldest first; a snapshot as old as somebody's xid is derived."""
+    writers = {one.xid_age for one in sample.sessions if one.xid_age is not None and not one.vacuuming}
+    holding = [
+        one
+        for one in sample.sessions
+        if not one.vacuuming
+        and (one.xid_age is not None or (one.xmin_age is not None and one.xmin_age not in writers))
+    ]
+    return sorted(holding, key=lambda one: (-_age(one), -(one.xact_age_s or 0.0), one.pid))
+
+
+def _age(session: SampledSession) -> int:
+    if session.xid_age is not None:
+        return session.xid_age
+    return session.xmin_age or 0
+
+
+@lru_cache(maxsize=2048)
+def _fingerprint(text: str) -> str:
+    return text_fingerprint(text)
 
 
 def _session(row: SessionRow, by: Literal["xid", "xmin"]) -> Holder:
@@ -187,15 +296,16 @@ def _session(row: SessionRow, by: Literal["xid", "xmin"]) -> Holder:
     identifier = row.xid if by == "xid" else row.xmin
     return Holder(
         kind="session",
-        name=row.application or row.role or str(row.pid),
+        name=row.application or row.role or row.backend_type or str(row.pid),
         pid=row.pid,
         age=age or 0,
-        seconds=row.xact_age_s,
+        # A stalled listener holds a snapshot in the state "idle", outside of any transaction.
+        seconds=row.xact_age_s if row.xact_age_s is not None else row.state_age_s,
         by=by,
         state=row.state,
         query=row.query,
         database=row.database,
         role=row.role,
-        application=row.application,
+        application=row.application or (row.backend_type or "" if row.role is None else ""),
         identifier=identifier or 0,
     )

@@ -32,6 +32,9 @@ SAMPLE_S: Final = 0.1
 """Ten samples a second, as in a report."""
 CATALOG_S: Final = 60.0
 """The catalog and up to 5,000 statement texts are read anew once a minute: new queues are no emergency."""
+CATALOG_SOON_S: Final = 10.0
+"""While there is no queue, or for a while after one was dropped, somebody may be making it just now."""
+DROPPED_S: Final = 300.0
 LOOK_S: Final = 5.0
 """The oldest ready job is what an engineer watches: it may be this old on the screen."""
 LOOK_SHARE: Final = 0.05
@@ -152,6 +155,7 @@ class Poller(threading.Thread):
         self._asked_at: float | None = None
         self._watchdog = threading.Thread(target=self._watch, name="pgqdoctor-watchdog", daemon=True)
         self._ever_connected = False
+        self._dropped_at: float | None = None
 
     # -- from other threads --------------------------------------------------------------------------
 
@@ -228,12 +232,16 @@ class Poller(threading.Thread):
             if self._stopped.is_set():
                 return
             begun = time.monotonic()
-            if begun - run.prepared_at > CATALOG_S or self._gone(run):
+            if begun - run.prepared_at > self._catalog_every(run) or self._gone(run):
                 run = self._prepared_again(run)
                 samples = ()
             self._beat(run, samples, sampling, begun)
             if time.monotonic() >= run.look_due:
                 self._look(run)
+
+    def _catalog_every(self, run: _Run) -> float:
+        lately = self._dropped_at is not None and time.monotonic() - self._dropped_at < DROPPED_S
+        return CATALOG_SOON_S if lately or not run.identities else CATALOG_S
 
     def _prepared(self, observer: Observer) -> _Run:
         observer.lacks = list(observer.link.lacks)
@@ -360,6 +368,7 @@ class Poller(threading.Thread):
             )
         names = {one.oid: one.name for one in run.identities}
         for one in found:
+            self._dropped_at = time.monotonic()
             self._post(Dropped(name=names[int(one["oid"])], at=float(one["at"])))
         return bool(found)
 

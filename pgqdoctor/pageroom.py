@@ -52,7 +52,9 @@ class PageRoom:
 
     def arithmetic(self) -> tuple[str, ...]:
         """Return how the fillfactor comes about, a line per step."""
-        lives = "" if self.updates_per_life is None else f", {self.updates_per_life:.1f} updates per row's life"
+        lives = (
+            "" if self.updates_per_life is None else f", {self.updates_per_life:.1f} updates per row's life"
+        )
         left = 100 * (self.rows_per_page - self.spare) // self.rows_per_page
         return (
             f"rows on a full page: ({PAGE_BYTES:,} - {PAGE_HEADER_BYTES}) / {self.row_bytes:,} bytes = {self.rows_per_page:,}",

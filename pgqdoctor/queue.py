@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from pgqdoctor.features import Feature
-from pgqdoctor.names import Names, same_table
+from pgqdoctor.names import same_table
 from pgqdoctor.observation import (
     Catalog,
     Observation,
     PlanProbe,
     QueueIdentity,
     QueueProbe,
-    SampledSession,
 )
 from pgqdoctor.plan import Plan, parse_plan
 from pgqdoctor.planfacts import ClaimPlanFacts, claim_facts
@@ -30,13 +29,12 @@ from pgqdoctor.rows import (
     IndexCounterRow,
     IndexRow,
     SessionRow,
-    StatementCounterRow,
     TableCounterRow,
     TableRow,
     TriggerRow,
 )
-from pgqdoctor.sqlfacts import Claim, RowLock, Statement, TableName, Write
-from pgqdoctor.sqlread import read_sql
+from pgqdoctor.sqlfacts import Claim, RowLock, TableName, Write
+from pgqdoctor.statements import SeenStatement, StatementBook, WaitingSession
 from pgqdoctor.vacuuming import trigger_of
 
 _Row = TypeVar("_Row", TableCounterRow, IndexCounterRow)
@@ -78,52 +76,11 @@ class Churn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenStatement:
-    """One statement that concerns the queue, with its counters over the window.
-
-    ``calls``, ``rows`` and ``total_ms`` are those of the window (0 for one seen in sessions only); the
-    ``all_`` ones since the entry was made. ``samples`` counts how often a session was caught with it.
-    """
-
-    key: str
-    text: str
-    source: str
-    statement: Statement
-    calls: int
-    rows: int
-    total_ms: float
-    blocks: int
-    all_calls: int
-    all_rows: int
-    all_total_ms: float
-    temp_blocks: int
-    samples: int
-    query_id: int | None
-    wal_bytes: int | None = None
-    """WAL written in the window, None where pg_stat_statements does not count it."""
-    wal_page_images: int | None = None
-
-    @property
-    def seen(self) -> bool:
-        """True where it ran during the window."""
-        return self.calls > 0 or self.samples > 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClaim:
     """One claim statement of the queue."""
 
     seen: SeenStatement
     claim: Claim
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingSession:
-    """One sampled session that was at a statement of the queue."""
-
-    at: float
-    session: SampledSession
-    statement: Statement | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,18 +259,16 @@ class Queue:
         )
 
 
-def build_queue(seen: Observation, identity: QueueIdentity) -> Queue:
-    """Derive everything the checks ask about one queue."""
+def build_queue(seen: Observation, identity: QueueIdentity, book: StatementBook | None = None) -> Queue:
+    """Derive everything the checks ask about one queue; several queues of one observation share a book."""
     catalog = seen.catalog
     table = catalog.table(identity.oid)
     if table is None:
         raise ValueError(f"the catalog holds no table of oid {identity.oid}")
     leaves = catalog.partitions_of(identity.oid) or (table,)
     oids = frozenset({identity.oid, *(leaf.oid for leaf in leaves)})
-    names = Names(catalog)
-    statements = _statements(seen, identity, names)
+    book = StatementBook(seen) if book is None else book
     probe = seen.probe_of(identity.oid)
-    by_key = {one.text: one for one in statements}
     return Queue(
         identity=identity,
         database=seen.server.database,
@@ -326,8 +281,8 @@ def build_queue(seen: Observation, identity: QueueIdentity) -> Queue:
         churn=_churn(seen, oids),
         index_churn=_index_churn(seen, {row.oid for row in catalog.indexes if row.table in oids}),
         counters=tuple(row for row in seen.last.tables if row.oid in oids),
-        statements=statements,
-        sessions=_sessions(seen, by_key),
+        statements=book.of(identity),
+        sessions=book.sessions(identity),
         sample_count=len(seen.samples),
         probe=probe,
         plans=_plans(probe, table, leaves),
@@ -337,7 +292,8 @@ def build_queue(seen: Observation, identity: QueueIdentity) -> Queue:
 
 def build_queues(seen: Observation) -> tuple[Queue, ...]:
     """Derive every queue of an observation that is certain enough for checks to speak about."""
-    return tuple(build_queue(seen, identity) for identity in seen.queues if identity.certain)
+    book = StatementBook(seen)
+    return tuple(build_queue(seen, identity, book) for identity in seen.queues if identity.certain)
 
 
 def _difference(first: int | None, last: int | None) -> int:
@@ -391,150 +347,6 @@ def _index_churn(seen: Observation, oids: set[int]) -> tuple[IndexCounterRow, ..
         )
         for row in seen.last.indexes
         if row.oid in oids
-    )
-
-
-def _statements(seen: Observation, identity: QueueIdentity, names: Names) -> tuple[SeenStatement, ...]:
-    """Collect the statements that concern the queue; one text run by several roles is one statement."""
-    first = {row.key: row for row in seen.first.statements}
-    last = {row.key: row for row in seen.last.statements}
-    caught: Counter[int] = Counter(
-        session.text for sample in seen.samples for session in sample.sessions if session.text >= 0
-    )
-    sampled: dict[str, int] = {}
-    for position, count in caught.items():
-        sampled[seen.texts[position]] = sampled.get(seen.texts[position], 0) + count
-    ids = {row.query_id for row in seen.statement_texts}
-    live: dict[int, int] = {}
-    for session in (*seen.first.sessions, *seen.last.sessions):
-        if session.query_id is not None and session.query in sampled:
-            live[session.query_id] = max(live.get(session.query_id, 0), sampled[session.query])
-    claiming = frozenset(row.name for row in seen.catalog.functions if row.oid in identity.functions)
-
-    def concerns(statement: Statement) -> bool:
-        called = {name.rpartition(".")[2] for name in statement.functions}
-        return bool(called & claiming) or names.concerns(statement, identity)
-
-    found: dict[str, SeenStatement] = {}
-    for row in seen.statement_texts:
-        if row.text is None:
-            continue
-        for statement in read_sql(row.text).statements:
-            if not concerns(statement):
-                continue
-            before, after = first.get(row.key), last.get(row.key)
-            one = _counted(
-                row.key, row.text, statement, before, after, live.get(row.query_id or 0, 0), row.query_id
-            )
-            known = found.get(row.text)
-            found[row.text] = one if known is None else _added(known, one)
-    for text, count in sampled.items():
-        if text in found:
-            continue
-        query_id = next(
-            (
-                s.query_id
-                for s in (*seen.first.sessions, *seen.last.sessions)
-                if s.query == text and s.query_id
-            ),
-            None,
-        )
-        if query_id is not None and query_id in ids:
-            continue
-        for statement in read_sql(text, cut_at=seen.catalog.activity_text_bytes).statements:
-            if concerns(statement):
-                found[text] = _counted(
-                    f"text:{seen.texts.index(text)}", text, statement, None, None, count, None
-                )
-    return tuple(sorted(found.values(), key=lambda one: (-one.calls, -one.samples, -one.all_calls, one.text)))
-
-
-def _counted(
-    key: str,
-    text: str,
-    statement: Statement,
-    before: StatementCounterRow | None,
-    after: StatementCounterRow | None,
-    samples: int,
-    query_id: int | None,
-) -> SeenStatement:
-    # An entry that appeared during the window counts from zero.
-    zero = StatementCounterRow(
-        key=key,
-        calls=0,
-        rows=0,
-        total_ms=0.0,
-        blocks_hit=0,
-        blocks_read=0,
-        blocks_dirtied=0,
-        temp_blocks_written=0,
-    )
-    old, new = before or zero, after or zero
-    if new.calls < old.calls:
-        old = zero
-    return SeenStatement(
-        key=key,
-        text=text,
-        source="pg_stat_activity" if key.startswith("text:") else "pg_stat_statements",
-        statement=statement,
-        calls=new.calls - old.calls,
-        rows=new.rows - old.rows,
-        total_ms=new.total_ms - old.total_ms,
-        blocks=new.blocks_hit + new.blocks_read - old.blocks_hit - old.blocks_read,
-        all_calls=new.calls,
-        all_rows=new.rows,
-        all_total_ms=new.total_ms,
-        temp_blocks=new.temp_blocks_written - old.temp_blocks_written,
-        samples=samples,
-        query_id=query_id,
-        wal_bytes=None if new.wal_bytes is None else new.wal_bytes - (old.wal_bytes or 0),
-        wal_page_images=None if new.wal_page_images is None else new.wal_page_images - (old.wal_page_images or 0),
-    )
-
-
-def _added(one: SeenStatement, other: SeenStatement) -> SeenStatement:
-    return SeenStatement(
-        key=one.key,
-        text=one.text,
-        source=one.source,
-        statement=one.statement,
-        calls=one.calls + other.calls,
-        rows=one.rows + other.rows,
-        total_ms=one.total_ms + other.total_ms,
-        blocks=one.blocks + other.blocks,
-        all_calls=one.all_calls + other.all_calls,
-        all_rows=one.all_rows + other.all_rows,
-        all_total_ms=one.all_total_ms + other.all_total_ms,
-        temp_blocks=one.temp_blocks + other.temp_blocks,
-        samples=max(one.samples, other.samples),
-        query_id=one.query_id,
-        wal_bytes=_sum_known(one.wal_bytes, other.wal_bytes),
-        wal_page_images=_sum_known(one.wal_page_images, other.wal_page_images),
-    )
-
-
-def _sum_known(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def _sessions(seen: Observation, by_text: dict[str, SeenStatement]) -> tuple[WaitingSession, ...]:
-    """Find the sampled sessions whose statement concerns the queue.
-
-    Sessions show literals where pg_stat_statements shows parameters: the query id joins the two.
-    """
-    by_id = {one.query_id: one for one in by_text.values() if one.query_id is not None}
-    joined: dict[str, SeenStatement] = dict(by_text)
-    for session in (*seen.first.sessions, *seen.last.sessions):
-        if session.query and session.query_id in by_id:
-            joined.setdefault(session.query, by_id[session.query_id])
-    statement_of: dict[int, SeenStatement | None] = {
-        position: joined.get(text) for position, text in enumerate(seen.texts)
-    }
-    return tuple(
-        WaitingSession(at=sample.at, session=session, statement=one.statement)
-        for sample in seen.samples
-        for session in sample.sessions
-        if (one := statement_of.get(session.text)) is not None
     )
 
 

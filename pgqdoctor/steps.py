@@ -173,8 +173,6 @@ def _parsed(statements: Iterable[str]) -> Iterator[Any]:
 def _changed(node: Any) -> Iterator[tuple[tuple[str, str], str]]:
     from pglast import ast, enums
 
-    from pgqdoctor.sqlscope import deparse
-
     if isinstance(node, ast.AlterTableStmt):
         relation: Any = node.relation
         table = ".".join(one for one in (relation.schemaname, relation.relname) if one)
@@ -184,7 +182,7 @@ def _changed(node: Any) -> Iterator[tuple[tuple[str, str], str]]:
                     yield (table, option.defname), _value(option.arg)
     elif isinstance(node, ast.AlterSystemStmt):
         setting: Any = node.setstmt
-        yield ("the server", setting.name), ", ".join(deparse(one) for one in setting.args or ())
+        yield ("the server", setting.name), ", ".join(_value(one.val) for one in setting.args or ())
 
 
 def _value(node: Any) -> str:

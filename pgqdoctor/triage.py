@@ -112,6 +112,8 @@ class Triage:
     forecasts: tuple[Forecast, ...]
     not_seen: tuple[str, ...]
     """What could not be looked at, and why."""
+    crashed: tuple[str, ...]
+    """Checks that failed and say nothing, with their errors."""
     notes: tuple[str, ...]
 
 
@@ -175,6 +177,7 @@ def build_triage(seen: Observation, report: Report, later: Report | None) -> Tri
             for each in forecasts(seen, one, finished_per_s=pulse_of(one).finished_per_s)
         ),
         not_seen=tuple(dict.fromkeys(one.reason for one in report.skipped)),
+        crashed=tuple(f"{one.check}: {one.error}" for one in report.crashed),
         notes=report.notes,
     )
 

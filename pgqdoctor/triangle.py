@@ -147,8 +147,7 @@ class Triangle:
 
 
 def triangle_of(seen: Observation, queue: Queue) -> Triangle | None:
-    """Return where the queue stands, None where nothing tells: on a standby, after a restart in the window, without a claim.
-    """
+    """Return where the queue stands, None where nothing tells: on a standby, after a restart in the window, without a claim."""
     if seen.server.in_recovery or seen.restarted or seen.seconds <= 0 or not queue.counters:
         return None
     if finder_of(queue) is None and queue.plan is None:
@@ -186,7 +185,9 @@ class _Reckoning:
         self.finder = finder_of(queue)
         claims_per_s, self.jobs = _claimed(queue)
         self.claims_per_s = max(claims_per_s, self.finder.per_s if self.finder is not None else 0.0)
-        self.advice = claiming.index_for(queue, self.finder.conditions, self.finder.order) if self.finder else None
+        self.advice = (
+            claiming.index_for(queue, self.finder.conditions, self.finder.order) if self.finder else None
+        )
         self.indexes = tuple(one for one in queue.indexes if one.valid)
         self.serving, self.served = self._serving()
         self.held = vacuuming.held_horizon(seen)
@@ -314,9 +315,13 @@ class _Reckoning:
         """What the claim reads now: as the plan measured it, else computed."""
         facts = self.plan.facts if self.plan is not None else None
         if facts is not None and facts.measured and facts.buffers is not None:
-            lines = [f"measured: {count(facts.buffers)} buffers for {count(facts.rows or 0)} rows, {facts.scan_type}"]
+            lines = [
+                f"measured: {count(facts.buffers)} buffers for {count(facts.rows or 0)} rows, {facts.scan_type}"
+            ]
             if dead := self.dead_buffers():
-                lines.append(f"{count(dead)} of them on entries of dead rows, which vacuum removes as soon as it may")
+                lines.append(
+                    f"{count(dead)} of them on entries of dead rows, which vacuum removes as soon as it may"
+                )
             return _Cost(buffers=float(facts.buffers), measured=True, arithmetic=tuple(lines))
         return self.claim_with(self.serving) if self.served else self.claim_without()
 
@@ -343,7 +348,11 @@ class _Reckoning:
         if self.finder is None:
             return None
         found = claimcost.without_index(self.queue, self.finder.order, left, self.batch)
-        return None if found is None else _Cost(buffers=found.buffers, measured=False, arithmetic=found.arithmetic)
+        return (
+            None
+            if found is None
+            else _Cost(buffers=found.buffers, measured=False, arithmetic=found.arithmetic)
+        )
 
     # -- corners ---------------------------------------------------------------------------------
 
@@ -362,13 +371,17 @@ class _Reckoning:
         churn = self.churn
         writes = reckoned_now if now else self.writes(indexes, room)
         measured = self.measured_wal()
-        wal = (writes.wal if measured is None else max(0.0, measured[0] + writes.wal - reckoned_now.wal)) or 0.0
+        wal = (
+            writes.wal if measured is None else max(0.0, measured[0] + writes.wal - reckoned_now.wal)
+        ) or 0.0
         reckoned = writes.hot / churn.updated if churn.updated and self.known else None
         ratio = churn.hot_ratio if now else reckoned
         jobs = self.per_job()
         cost = None
         if claim is not None and (self.known or not churn.updated):
-            cost = self.claims_per_s * claim.buffers + _in_buffers((self.per_s(writes.entries), self.per_s(wal)))
+            cost = self.claims_per_s * claim.buffers + _in_buffers(
+                (self.per_s(writes.entries), self.per_s(wal))
+            )
         heap_only = churn.updated == 0 or (ratio or 0.0) >= HEAP_ONLY
         return Corner(
             name=_name(served, heap_only),
@@ -437,7 +450,9 @@ class _Reckoning:
             jobs_per_s=round(self.per_s(jobs), 3),
             updates_per_s=round(churn.per_second(churn.updated), 3),
             updates_per_job=round(churn.updated / jobs, 2) if jobs else None,
-            updates_blocked_by_claim_index=None if free is None or without is None else round(without - free, 4),
+            updates_blocked_by_claim_index=None
+            if free is None or without is None
+            else round(without - free, 4),
             updates_blocked_by_others=None if without is None else round(1.0 - without, 4),
             hot_reached=None if churn.hot_ratio is None else round(churn.hot_ratio, 4),
             hot_reachable=None if free is None else round(max(free, churn.hot_ratio or 0.0), 4),
@@ -465,7 +480,13 @@ class _Reckoning:
         """The designs one step away: fillfactor, and the claim's index made or dropped."""
         lowered = self.lowered()
         free = self.free_share(self.indexes)
-        if lowered is not None and free is not None and free >= FEW and room_today < NEAR and self.churn.updated:
+        if (
+            lowered is not None
+            and free is not None
+            and free >= FEW
+            and room_today < NEAR
+            and self.churn.updated
+        ):
             yield self.corner(
                 now=False,
                 served=self.served,
@@ -524,7 +545,11 @@ class _Reckoning:
         if name == "HOT, claims scan":
             if self.served and self.serving is not None and (reason := _stays(self.serving)) is not None:
                 return f"the claim is served by {self.serving.name}, and {reason}"
-            return "most updates would stay blocked by other indexes" if self.known else "the updates were not seen"
+            return (
+                "most updates would stay blocked by other indexes"
+                if self.known
+                else "the updates were not seen"
+            )
         if not self.served and self.advice is None:
             return "no index that would serve the claim could be told from its conditions"
         if not self.served and claiming.served_already(self.queue, self.advice) is not None:  # type: ignore[arg-type]
@@ -606,12 +631,17 @@ class _Advice:
         if not self.index_pays():
             return None
         other = self.other_side
-        after = "" if other is None or other.claim_buffers is None else f" instead of {count(other.claim_buffers)}"
+        after = (
+            ""
+            if other is None or other.claim_buffers is None
+            else f" instead of {count(other.claim_buffers)}"
+        )
         return Recommendation(
             action="create-index",
             title=f"Create the claim's index on ({', '.join(its.advice.columns)})",
             reason=(
-                f"a claim reads {count(self.today.claim_buffers or 0)} buffers{after}; " + "; ".join(self.break_even()[-1:])
+                f"a claim reads {count(self.today.claim_buffers or 0)} buffers{after}; "
+                + "; ".join(self.break_even()[-1:])
             ),
             remedies=(
                 claiming.create_index(
@@ -632,7 +662,9 @@ class _Advice:
         its = self.its
         scan = its.claim_without() if its.served else its.claim_now()
         # Entries of dead rows are no fault of the index: it is judged as it is after a vacuum.
-        through = (its.claim_with(its.serving) or its.claim_now()) if its.served else its.claim_with(its.advice)
+        through = (
+            (its.claim_with(its.serving) or its.claim_now()) if its.served else its.claim_with(its.advice)
+        )
         return None if scan is None or through is None else scan.buffers - through.buffers
 
     def index_costs(self) -> tuple[float, float] | None:
@@ -742,7 +774,8 @@ class _Advice:
                     dict(one.partition("=")[::2] for one in options),
                     partitions=names,
                     title=title,
-                    expect="; ".join(its.room.arithmetic()) + ". Pages get the room as their rows are updated away",
+                    expect="; ".join(its.room.arithmetic())
+                    + ". Pages get the room as their rows are updated away",
                     risk=f"the table takes up to {percent(100 / lowered - 1)} more pages",
                 )
                 for options, names in groups.items()
@@ -767,12 +800,17 @@ class _Advice:
             at = f" at {count(today.claim_buffers)} buffers" if today.claim_buffers is not None else ""
             by = f" by {its.serving.name}" if its.serving is not None else ""
             dead = its.dead_buffers()
-            fault = f", {count(dead)} of them on entries of dead rows, which is no fault of the index" if dead else ""
+            fault = (
+                f", {count(dead)} of them on entries of dead rows, which is no fault of the index"
+                if dead
+                else ""
+            )
             reasons.append(f"the claim is served{by}{at}{fault}")
             if other is not None and other.claim_buffers is not None:
                 reasons.append(
                     f"without it a claim would read {count(other.claim_buffers)} with the table as it is, and more with each job that "
-                    f"is finished and kept" + (f", for {_hot(other)} heap-only updates" if its.churn.updated else "")
+                    f"is finished and kept"
+                    + (f", for {_hot(other)} heap-only updates" if its.churn.updated else "")
                 )
         elif its.advice is None:
             reasons.append("no index that would serve the claim could be told from its conditions")
@@ -818,9 +856,18 @@ class _Advice:
             today, verdict, reason = "none", "not known", "what it would save could not be weighed"
         else:
             today, verdict = "none", "does not pay"
-            reason = "a claim reads little without it" if (self.saved_per_claim() or 0) < LEAST_SAVED else "claims are too rare"
+            reason = (
+                "a claim reads little without it"
+                if (self.saved_per_claim() or 0) < LEAST_SAVED
+                else "claims are too rare"
+            )
         return Knob(
-            name="claim index", today=today, computed=wanted, verdict=verdict, reason=reason, arithmetic=arithmetic
+            name="claim index",
+            today=today,
+            computed=wanted,
+            verdict=verdict,
+            reason=reason,
+            arithmetic=arithmetic,
         )
 
     def _fillfactor_reason(self) -> str:
@@ -853,7 +900,9 @@ class _Advice:
         for one in its.updates:
             for blocker in one.blockers[:1]:
                 names.setdefault(blocker.index.name, {}).update(dict.fromkeys(blocker.columns))
-        return " and ".join(f"{', '.join(columns)}, which {index} mentions" for index, columns in list(names.items())[:2])
+        return " and ".join(
+            f"{', '.join(columns)}, which {index} mentions" for index, columns in list(names.items())[:2]
+        )
 
     def _fillfactor_knob(self, recommendation: Recommendation) -> Knob:
         its = self.its
@@ -865,7 +914,9 @@ class _Advice:
             verdict, reason = "change", recommendation.reason
         else:
             reason = self._fillfactor_reason()
-            verdict = "keep" if can_help else ("not known" if free is None and its.churn.updated else "cannot help")
+            verdict = (
+                "keep" if can_help else ("not known" if free is None and its.churn.updated else "cannot help")
+            )
         shown = verdict in ("change", "keep") and computed is not None
         return Knob(
             name="fillfactor",
@@ -886,7 +937,9 @@ class _Advice:
         base = vacuuming.parameter(leaf.table, queue.catalog, "autovacuum_vacuum_threshold")
         naptime = vacuuming.parameter(leaf.table, queue.catalog, "autovacuum_naptime")
         today = f"threshold {base:g}, scale factor {scale:g}"
-        lines = [f"comes after {count(base)} + {scale:g} * {count(max(leaf.table.rows, 0))} rows = {count(leaf.trigger)} dead rows"]
+        lines = [
+            f"comes after {count(base)} + {scale:g} * {count(max(leaf.table.rows, 0))} rows = {count(leaf.trigger)} dead rows"
+        ]
         computed = None
         if leaf.making > 0:
             threshold, period = vacuuming.threshold_for(leaf.making, naptime)
@@ -908,7 +961,12 @@ class _Advice:
             verdict, reason = "keep", f"it comes after {count(leaf.trigger)} dead rows"
             computed = None
         yield Knob(
-            name="autovacuum", today=today, computed=computed, verdict=verdict, reason=reason, arithmetic=tuple(lines)
+            name="autovacuum",
+            today=today,
+            computed=computed,
+            verdict=verdict,
+            reason=reason,
+            arithmetic=tuple(lines),
         )
 
 
@@ -931,7 +989,9 @@ def finder_of(queue: Queue) -> Finder | None:
     poll = next(iter(claiming.polls(queue)), None)
     if poll is not None:
         return Finder(
-            conditions=poll.read.conditions, order=poll.read.order, per_s=queue.churn.per_second(poll.seen.calls)
+            conditions=poll.read.conditions,
+            order=poll.read.order,
+            per_s=queue.churn.per_second(poll.seen.calls),
         )
     return None
 
@@ -971,11 +1031,15 @@ def _in_buffers(costs: tuple[float, float]) -> float:
 def _claimed(queue: Queue) -> tuple[float, int]:
     """Claims per second, and jobs they took in the window."""
     ran: dict[str, SeenStatement] = {
-        one.seen.key: one.seen for one in queue.claims if one.seen.calls and (one.claim.writes or one.claim.lock)
+        one.seen.key: one.seen
+        for one in queue.claims
+        if one.seen.calls and (one.claim.writes or one.claim.lock)
     }
     # A function may also return a row of NULLs for "nothing": its rows are then an upper bound.
     ran.update({one.key: one for one in queue.function_claims if one.calls})
-    return queue.churn.per_second(sum(one.calls for one in ran.values())), sum(one.rows for one in ran.values())
+    return queue.churn.per_second(sum(one.calls for one in ran.values())), sum(
+        one.rows for one in ran.values()
+    )
 
 
 def _name(served: bool, heap_only: bool) -> CornerName:

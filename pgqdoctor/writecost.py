@@ -37,7 +37,9 @@ def entry_wal(size: int) -> float:
 def index_entry_bytes(queue: Queue, index: IndexRow) -> int:
     """Return the size of an index's entries; an expression counts as a bigint."""
     by_number = {row.number: row.name for row in queue.columns}
-    return entry_bytes(queue, [by_number.get(one, "") for one in (*index.key_columns, *index.included_columns)])
+    return entry_bytes(
+        queue, [by_number.get(one, "") for one in (*index.key_columns, *index.included_columns)]
+    )
 
 
 def entered(queue: Queue, index: IndexRow, update: SeenUpdate | None) -> float:
@@ -69,7 +71,9 @@ def entries(queue: Queue, indexes: Collection[IndexRow], update: SeenUpdate | No
 
 def entries_wal(queue: Queue, indexes: Collection[IndexRow], update: SeenUpdate | None) -> float:
     """Return the WAL bytes of those entries."""
-    return sum(entered(queue, index, update) * entry_wal(index_entry_bytes(queue, index)) for index in indexes)
+    return sum(
+        entered(queue, index, update) * entry_wal(index_entry_bytes(queue, index)) for index in indexes
+    )
 
 
 def heap_update_wal(queue: Queue, update: SeenUpdate) -> float:
@@ -80,7 +84,9 @@ def heap_update_wal(queue: Queue, update: SeenUpdate) -> float:
     """
     numbers = [row.number for name in update.columns if (row := queue.column(name)) is not None]
     changed = sum(
-        row.average_width or 0 for row in queue.columns if numbers and min(numbers) <= row.number <= max(numbers)
+        row.average_width or 0
+        for row in queue.columns
+        if numbers and min(numbers) <= row.number <= max(numbers)
     )
     lock = RECORD_BYTES + HEAP_LOCK_BYTES if update.claims else 0
     return RECORD_BYTES + HEAP_UPDATE_BYTES + changed + lock

@@ -15,7 +15,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from pgqdoctor.engine import diagnose
-from pgqdoctor.observation import load_observation
+from pgqdoctor.recording import last_observation
 from pgqdoctor.render import render
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "observations"
@@ -43,10 +43,10 @@ def measured() -> Iterator[tuple[str, float]]:
     for arguments in (["--version"], ["report", "--help"], ["checks"]):
         yield f"pgqdoctor {' '.join(arguments)}", best_ms(command(*arguments))
     for recording in sorted(path for path in RECORDINGS.rglob("*") if path.is_file()):
-        seen = load_observation(recording)
+        seen = last_observation(recording)
         report = diagnose(seen)
         name = recording.relative_to(RECORDINGS)
-        yield f"{name}: read", best_ms(partial(load_observation, recording))
+        yield f"{name}: read", best_ms(partial(last_observation, recording))
         yield f"{name}: diagnose", best_ms(partial(diagnose, seen))
         yield f"{name}: render", best_ms(partial(render, report, "text", color=True, width=100))
 

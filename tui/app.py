@@ -64,6 +64,8 @@ ENDINGS = {
     "junit": ".xml",
 }
 EXPORTED_WIDTH = 100
+POLL_S = 3.0
+"""A probe has a statement timeout of three seconds."""
 
 
 class DoctorApp(App[None]):
@@ -220,12 +222,12 @@ class DoctorApp(App[None]):
 
     def _take_dropped(self, dropped: Dropped) -> None:
         """Keep the last numbers of a dropped queue on the screen, marked."""
-        at = datetime.fromtimestamp(dropped.at, UTC).strftime("%H:%M:%S")
+        at = datetime.fromtimestamp(dropped.at, UTC).strftime("%H:%M")
         name = one_line(dropped.name)
         lines = self.snapshot.shown.queues if self.snapshot is not None else ()
         line = next((one for one in lines if one.name == name), None)
         if line is not None:
-            self._gone[name] = replace(line, gone=f"dropped {at}", severity="")
+            self._gone[name] = replace(line, gone=f"gone {at}", severity="")
         self.notify(f"The table {name} was dropped.", severity="warning", markup=False)
 
     def _show(self) -> None:
@@ -246,8 +248,13 @@ class DoctorApp(App[None]):
     def _stale(self) -> str:
         if self.snapshot is None or not self.feed.live or not self.snapshot.newest:
             return ""
-        late = self.age_s > 3 * self.interval_s + 3
-        return f"DATA {short.seconds(round(self.age_s))} OLD" if late or self.link.kind != "connected" else ""
+        old = self._late or self.link.kind != "connected"
+        return f"DATA {short.seconds(round(self.age_s))} OLD" if old else ""
+
+    @property
+    def _late(self) -> bool:
+        """True where nothing came for three intervals and the seconds that one poll may take."""
+        return self.feed.live and self.snapshot is not None and self.age_s > 3 * self.interval_s + POLL_S
 
     def _show_status(self) -> None:
         if self._quit or not self.is_running:
@@ -277,6 +284,8 @@ class DoctorApp(App[None]):
             return one_line(f"recording {self.feed.source}"), False
         reason = one_line(self.link.reason)
         if self.link.kind == "connected":
+            if self._late:
+                return f"no answer from the server for {short.seconds(round(self.age_s))}", True
             where = self.snapshot.shown.head.server if self.snapshot is not None else "connected"
             if self._cost is not None and self._cost.slow:
                 took = short.seconds(self._cost.reading_s)

@@ -131,7 +131,7 @@ def _cell(
     ground: Ground, bench: Bench, strategy: Strategy, workers: int, options: RaceOptions, buffers: float
 ) -> RaceResult:
     prepare(ground, strategy, options.jobs)
-    before = _pages_touched(ground)
+    before = pages_touched(ground)
     work = Work(script=strategy.script, clients=workers, variables=VARIABLES)
     drained = False
     with ground.connect() as watcher:
@@ -143,7 +143,7 @@ def _cell(
 
         outcome = bench.run(ground.conninfo, work, longest_s=options.limit_s, until=empty)
         drained = drained or empty()
-    after = _pages_touched(ground)
+    after = pages_touched(ground)
     with ground.connect() as connection:
         rows = connection.execute("SELECT client, attempt, job FROM audit").fetchall()
     if not rows:
@@ -178,7 +178,7 @@ def _cell(
     )
 
 
-def _pages_touched(ground: Ground) -> int:
+def pages_touched(ground: Ground) -> int:
     """Pages of the queue's table and indexes touched so far, by sessions that have ended."""
     with ground.connect() as connection:
         if ground.major < 15:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pgqdoctor.lint.sources import Piece, Source
 from pgqdoctor.lint.tables import Schema, read_definitions
@@ -14,6 +14,9 @@ from pgqdoctor.sqlfacts import Claim, FunctionBody, Statement, TableName, Unread
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqltext import Unparsable, split
 from pgqdoctor.sqlwords import tests_state
+
+MOST_ATTEMPTS: Final = 20
+"""How often a file is cut anew behind a quote that is missing; each time costs as much as the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +124,9 @@ def read_program(sources: Sequence[Source]) -> Program:
     statements: list[Placed] = []
     unparsed: list[Unparsed] = []
     definitions: list[tuple[str, Source, int]] = []
-    for source in sources:
-        unparsed.extend(
-            Unparsed(file=source.name, line=source.place(one.offset)[0], error=one.error)
-            for one in source.broken
-        )
+    for whole in sources:
         savepoints = 0
-        for number, piece in enumerate(source.pieces):
+        for number, (source, piece) in enumerate(_pieces(whole, unparsed)):
             reading = read_sql(piece.text)
             unparsed.extend(_unparsed(source, piece, 0, reading.unread))
             for statement in reading.statements:
@@ -164,6 +163,25 @@ def read_program(sources: Sequence[Source]) -> Program:
         schema=read_definitions(definitions),
         unparsed=tuple(dict.fromkeys(unparsed)),
     )
+
+
+def _pieces(source: Source, unparsed: list[Unparsed]) -> Iterator[tuple[Source, Piece]]:
+    """Yield the statements of a file; where a missing quote has swallowed others, those as well."""
+    for _ in range(MOST_ATTEMPTS):
+        rest: Source | None = None
+        for piece in source.pieces:
+            yield source, piece
+            reading = read_sql(piece.text)
+            rest = source.after(piece) if reading.unread and not reading.statements else None
+            if rest is not None:
+                break
+        if rest is None:
+            unparsed.extend(
+                Unparsed(file=source.name, line=source.place(one.offset)[0], error=one.error)
+                for one in source.broken
+            )
+            return
+        source = rest
 
 
 def _savepoints(depth: int, statement: Statement) -> int:

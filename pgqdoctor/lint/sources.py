@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -46,6 +46,7 @@ _BEFORE_NAMES: Final = frozenset(
     }
 )  # fmt: skip
 """Words after which a variable stands for a name rather than for a value."""
+_LINE_END: Final = re.compile(r";[ \t]*\r?$", re.MULTILINE)
 _IGNORE: Final = re.compile(r"(?:--|/\*).*?\bpgqdoctor:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
 
 
@@ -96,6 +97,24 @@ class Source:
     def suppressed(self, check: str, first: int, last: int) -> bool:
         """Tell whether a comment on lines ``first`` to ``last``, or on the line above them, suppresses the check."""
         return any(check in self.ignored.get(line, ()) for line in range(first - 1, last + 1))
+
+    def after(self, piece: Piece) -> Source | None:
+        """Return the rest of the file behind the first line end in a statement that a quote may have swallowed.
+
+        A quote that is missing turns SQL into strings and strings into SQL up to the end of the file. None where no string of the
+        statement holds a semicolon at the end of a line.
+        """
+        start, end = piece.at(0), piece.at(len(piece.text))
+        swallowed = any(
+            found.lastgroup == "string" and _LINE_END.search(found[0])
+            for found in _TOKEN.finditer(self.text, start, end)
+        )
+        first = _LINE_END.search(self.text, start)
+        if not swallowed or first is None:
+            return None
+        blank = re.sub(r"[^\n]", " ", self.text[: first.end()])
+        rest = read_source(self.name, blank + self.text[first.end() :])
+        return replace(rest, text=self.text, lines=self.lines, ignored=self.ignored)
 
     def with_variables(self, sql: str) -> str:
         """Return a statement with psql's variables in the place of the parameters that stand for them."""
@@ -260,8 +279,9 @@ class _Cutter:
         start = self.now.parts[0][0] if self.now.parts else at
         self.broken.append(Broken(offset=start, error=error))
         self.now = _Statement()
-        found = re.compile(r";[ \t]*\r?$", re.MULTILINE).search(self.text, at)
-        return found.end() if found is not None else len(self.text)
+        # From the statement's start on: the quote that has no end may be a later one than the quote that is missing.
+        found = _LINE_END.search(self.text, start)
+        return max(found.end(), start + 1) if found is not None else len(self.text)
 
     def is_variable(self, at: int) -> bool:
         """In ``[1:n]`` the colon makes a slice."""

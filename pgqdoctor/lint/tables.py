@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pgqdoctor.lint.sources import Source
 from pgqdoctor.sqlfacts import Condition, TableName
-from pgqdoctor.sqltext import Unparsable, parse, split
+from pgqdoctor.sqltext import Piece, Unparsable, parse, split
 
 _SERIAL: Final = {
     "serial": "int4",
@@ -102,15 +102,16 @@ def read_definitions(definitions: Iterable[tuple[str, Source, int]]) -> Schema:
     for text, source, offset in definitions:
         try:
             for piece in split(text):
-                _follow(schema, parse(piece).stmt, text, source, offset)
+                _follow(schema, parse(piece).stmt, piece, source, offset)
         except (Unparsable, RecursionError):
             continue
     return schema
 
 
-def _follow(schema: Schema, node: Any, text: str, source: Source, offset: int) -> None:
+def _follow(schema: Schema, node: Any, piece: Piece, source: Source, offset: int) -> None:
     from pglast import ast, enums
 
+    text = piece.text
     if isinstance(node, ast.CreateStmt):
         _create(schema, node, text, source, offset)
     elif isinstance(node, ast.AlterTableStmt):
@@ -120,7 +121,7 @@ def _follow(schema: Schema, node: Any, text: str, source: Source, offset: int) -
     elif isinstance(node, ast.IndexStmt):
         table = schema.table(_name(node.relation))
         if table is not None:
-            table.indexes.append(_index(node))
+            table.indexes.append(_index(node, _predicate(piece)))
     elif isinstance(node, ast.DropStmt):
         for one in node.objects or ():
             _drop(
@@ -259,11 +260,23 @@ def _alter(
         table.whole = False
 
 
-def _index(node: Any) -> Index:
+def _predicate(piece: Piece) -> str | None:
+    """Return the predicate of a CREATE INDEX: its WHERE is the last clause. None without one."""
+    depth, start = 0, None
+    for token in piece.tokens:
+        if token.name in ("ASCII_40", "ASCII_91"):
+            depth += 1
+        elif token.name in ("ASCII_41", "ASCII_93"):
+            depth -= 1
+        elif token.name == "WHERE" and not depth:
+            start = token.end + 1 - piece.offset
+    return piece.text[start:].strip() if start is not None else None
+
+
+def _index(node: Any, predicate: str | None) -> Index:
     from pglast import enums
 
     from pgqdoctor.sqlread import read_predicate
-    from pgqdoctor.sqlscope import deparse
 
     keys = []
     for one in node.indexParams or ():
@@ -275,7 +288,6 @@ def _index(node: Any) -> Index:
             else nulls == enums.SortByNulls.SORTBY_NULLS_FIRST
         )
         keys.append(IndexKey(column=one.name, descending=descending, nulls_first=first))
-    predicate = deparse(node.whereClause) if node.whereClause is not None else None
     return Index(
         name=node.idxname or "",
         keys=tuple(keys),

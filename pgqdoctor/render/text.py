@@ -270,7 +270,7 @@ def _triangle(name: str, triangle: Triangle, printed: Set[str], paper: Paper) ->
                 yield from paper.prose(line, indent=4, hanging=2, style="faint")
     for place, remedy in enumerate(advice.remedies, 1):
         # A finding's remedy is the same SQL, and stands above.
-        if not printed.intersection(remedy.sql[-1:]):
+        if not printed & set(remedy.sql[-1:]):
             yield from _remedy(remedy, place, 2, paper)
 
 

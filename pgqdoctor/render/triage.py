@@ -72,6 +72,7 @@ def _blocks(triage: Triage, paper: Paper) -> Iterator[Block]:
         else:
             yield Block(rank=10 if place == 1 else 40 + place, lines=tuple(_step(step, paper)))
     for rank, label, texts in (
+        (15, "Crashed", triage.crashed),
         (20, "Do not", [f"{one.what}: {one.why}" for one in triage.avoid]),
         (30, "Forecast", [f"{one.what} ({one.how})" for one in triage.forecasts]),
         (50, "Besides", triage.others),
@@ -86,11 +87,24 @@ def _blocks(triage: Triage, paper: Paper) -> Iterator[Block]:
 def _head(triage: Triage, paper: Paper) -> Iterator[str]:
     server = triage.server
     standby = " (standby)" if server.in_recovery else ""
-    word = triage.verdict.upper()
+    word = _word(triage)
     seen = f"{triage.window.seconds:.2g} s until {triage.generated_at}"
     lines = list(paper.prose(f"{word}: {server.database}, PostgreSQL {server.version}{standby}, {seen}"))
-    lines[0] = lines[0].replace(word, paper.styled(triage.verdict, word), 1)
+    lines[0] = lines[0].replace(
+        word, paper.styled(triage.verdict if word == triage.verdict.upper() else "strong", word), 1
+    )
     yield from lines
+
+
+def _word(triage: Triage) -> str:
+    """The verdict in capitals; without findings it is healthy only where everything was looked at."""
+    if triage.verdict != "healthy":
+        return triage.verdict.upper()
+    if triage.crashed:
+        return "INCOMPLETE"
+    if not triage.queues:
+        return "NO QUEUE FOUND"
+    return "HEALTHY AS FAR AS SEEN" if triage.not_seen else "HEALTHY"
 
 
 def _all_clear(triage: Triage) -> str:

@@ -133,7 +133,7 @@ def test_several_workers_caught_make_it_critical() -> None:
     live = SUBSELECT.replace("$1", "'running'").replace("$2", "1").replace("$3", "'queued'").replace("$4", "1")
     base = build.observation(statements={"1/10/1": (SUBSELECT, 100, 100)}, texts=(live,))
     sessions = tuple(build.session(pid, query=live, query_id=1) for pid in (71, 72))
-    caught = Sample(at=1.0, sessions=(build.sampled(71, 0), build.sampled(72, 0)))
+    caught = Sample(at=1.0, sessions=(build.sampled(71, 0, query_id=1), build.sampled(72, 0, query_id=1)))
     seen = replace(base, samples=(caught,), first=replace(base.first, sessions=sessions), last=replace(base.last, sessions=sessions))
     (finding,) = look(seen=seen)
     assert finding.severity == "critical"

@@ -9,6 +9,7 @@ import pytest
 
 from pgqdoctor.checks.vacuum_horizon_held import CHECK
 from pgqdoctor.finding import Finding
+from pgqdoctor.observation import Sample
 from pgqdoctor.rows import PreparedRow, SessionRow, SlotRow, StandbyRow
 
 from . import build
@@ -132,3 +133,161 @@ def test_standby_feedback_without_slot() -> None:
     )
     (finding,) = look(standbys=(row,))
     assert "hot_standby_feedback" in finding.title
+
+
+def turns(
+    *, lasting: float, count: int, per_second: float = 500.0, apart: float | None = None
+) -> tuple[Sample, ...]:
+    """Samples of ``count`` loops of a query of ``lasting`` seconds, evenly apart, and of a claim that is milliseconds old."""
+    step = lasting / count if apart is None else apart
+    found = []
+    for place in range(100):
+        at = place / 10
+        sessions = [build.sampled(900, 1, application="worker", xact_age_s=0.002, xmin_age=1)]
+        for loop in range(count):
+            age = (at + loop * step) % lasting
+            sessions.append(
+                build.sampled(
+                    70 + loop,
+                    0,
+                    application=f"report{loop}",
+                    xact_age_s=age,
+                    xmin_age=round(age * per_second),
+                )
+            )
+        found.append(Sample(at=at, sessions=tuple(sessions)))
+    return tuple(found)
+
+
+def look_at_turns(
+    samples: tuple[Sample, ...], *, made: int = 10_000, dead: int = 8_000, **last: Any
+) -> list[Finding]:
+    ids = build.database(started_s=100_010.0, next_xid=105_000)
+    seen = build.observation(
+        last=build.reading(
+            build.WINDOW_S,
+            database=ids,
+            tables=(build.counters(dead=dead, deleted=made, last_autovacuum_s=1.0),),
+            **last,
+        ),
+        samples=samples,
+        texts=("SELECT count(*) FROM orders", build.CLAIM),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+def test_overlapping_short_transactions_are_named_as_a_class() -> None:
+    rows = tuple(build.session(70 + loop, role="reporting", application=f"report{loop}") for loop in range(3))
+    (finding,) = look_at_turns(turns(lasting=6.0, count=3), sessions=rows)
+    assert finding.subject == "overlapping"
+    assert (
+        "Overlapping transactions of report0, report1, report2 (3 at any moment, each open for"
+        in finding.title
+    )
+    assert "session" not in finding.title.lower(), "no single one is the culprit"
+    assert {"SELECT count(*) FROM orders"} <= {one.value for one in finding.evidence}
+    limit, gaps = finding.remedies
+    assert limit.sql == ("ALTER ROLE reporting CONNECTION LIMIT 1;",)
+    assert limit.undo == ("ALTER ROLE reporting CONNECTION LIMIT -1;",)
+    assert "SELECT count(*) FROM orders;" in gaps.sql
+
+
+def test_a_role_that_also_runs_the_workers_is_not_limited() -> None:
+    rows = tuple(build.session(70 + loop, role="app") for loop in range(3))
+    (finding,) = look_at_turns(turns(lasting=6.0, count=3), sessions=rows)
+    assert [one.kind for one in finding.remedies] == ["application"]
+
+
+def test_gaps_between_them_let_the_horizon_move() -> None:
+    assert look_at_turns(turns(lasting=6.0, count=1)) == []
+    assert look_at_turns(turns(lasting=6.0, count=3, apart=0.0)) == [], "all three end at once"
+
+
+def test_queue_that_makes_few_dead_rows_does_not_feel_them() -> None:
+    assert look_at_turns(turns(lasting=6.0, count=3), made=500) == []
+
+
+def test_short_claims_of_many_workers_are_no_class() -> None:
+    samples = tuple(
+        Sample(
+            at=place / 10,
+            sessions=tuple(build.sampled(900 + n, 1, xact_age_s=0.01, xmin_age=5 + n) for n in range(8)),
+        )
+        for place in range(100)
+    )
+    assert look_at_turns(samples) == []
+
+
+def test_an_older_session_outweighs_the_class() -> None:
+    old = snapshot(xmin_age=90_000, xact_age_s=600.0)
+    seen = build.observation(
+        first=build.reading(0.0, sessions=(old,)),
+        last=build.reading(
+            build.WINDOW_S,
+            sessions=(old,),
+            database=build.database(started_s=100_010.0, next_xid=105_000),
+            tables=(build.counters(dead=8_000, deleted=10_000),),
+        ),
+        samples=turns(lasting=6.0, count=3),
+        texts=("SELECT count(*) FROM orders", build.CLAIM),
+    )
+    (finding,) = build.evaluated(CHECK, seen)
+    assert finding.pids == (41,)
+
+
+def test_vacuum_that_truncates_has_a_transaction_id_and_holds_nothing() -> None:
+    row = build.session(
+        80,
+        role=None,
+        application="",
+        backend_type="autovacuum worker",
+        vacuuming=True,
+        xid=700,
+        xid_age=990,
+        xmin=690,
+        xmin_age=1_017,
+        xact_age_s=5.0,
+    )
+    assert look(row) == []
+
+
+def test_analyze_of_autovacuum_is_named_as_such() -> None:
+    row = build.session(
+        80,
+        role=None,
+        application="",
+        backend_type="autovacuum worker",
+        xmin=690,
+        xmin_age=9_000,
+        xact_age_s=50.0,
+        query="autovacuum: ANALYZE public.big",
+    )
+    (finding,) = look(row)
+    assert finding.title.startswith("Session 80 (autovacuum worker, active, open 50 s)")
+    assert finding.remedies[0].sql == ("SELECT pg_cancel_backend(80);",)
+
+
+def test_idle_listener_that_is_stalled_with_a_snapshot() -> None:
+    row = snapshot(state="idle", xact_age_s=None, state_age_s=300.0, query="LISTEN jobs")
+    (finding,) = look(row)
+    assert "Session 41 (analytics, idle, open 5 min)" in finding.title
+    assert finding.remedies[0].sql == ("SELECT pg_terminate_backend(41);",)
+
+
+def test_active_slot_is_not_to_be_dropped() -> None:
+    slot = SlotRow(
+        name="standby1",
+        slot_type="physical",
+        database=None,
+        active=True,
+        active_pid=60,
+        xmin=700,
+        xmin_age=9_000,
+        catalog_xmin_age=None,
+    )
+    walsender = StandbyRow(
+        pid=60, application="replica", client="10.0.0.2", state="streaming", xmin=None, xmin_age=None
+    )
+    (finding,) = look(slots=(slot,), standbys=(walsender,))
+    assert not any("pg_drop_replication_slot" in text for remedy in finding.remedies for text in remedy.sql)
+    assert "hot_standby_feedback" in finding.remedies[0].title

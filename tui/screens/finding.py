@@ -24,7 +24,7 @@ class FindingPane(Pane):
 
     DEFAULT_CSS = """
     FindingPane { layout: vertical; }
-    FindingPane #chooser { height: auto; max-height: 5; border: none; padding: 0; background: $surface; }
+    FindingPane #chooser { height: auto; max-height: 4; border: none; padding: 0; background: $surface; text-wrap: nowrap; text-overflow: ellipsis; }
     FindingPane #detail { height: 1fr; padding: 0 1; }
     .wide FindingPane { layout: horizontal; }
     .wide FindingPane #chooser { width: 1fr; height: 100%; max-height: 100%; }

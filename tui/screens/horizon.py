@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
@@ -74,15 +75,13 @@ class HorizonPane(Pane):
 
 
 def _holders(lines: list[HolderLine], room: int) -> tuple[list[Column], list[Row]]:
-    fixed = 9 + 13 + 8 + 11
-    who = min(max((room - fixed) // 3, 14), 44)
+    fixed = 9 + 14 + 8 + 11
     columns = [
         Column(title="pid", width=9, right=True),
-        Column(title="transactions", width=13, right=True),
+        Column(title="transactions", width=14, right=True),
         Column(title="open", width=8, right=True),
         Column(title="dead rows", width=11, right=True),
-        Column(title="who", width=who),
-        Column(title="state and statement", width=max(room - fixed - who, 12)),
+        Column(title="who, state and statement", width=max(room - fixed, 24)),
     ]
     rows = []
     for number, one in enumerate(lines):
@@ -95,21 +94,19 @@ def _holders(lines: list[HolderLine], room: int) -> tuple[list[Column], list[Row
                     right(one.age, columns[1]),
                     right(one.open_for, columns[2]),
                     right(one.keeps, columns[3]),
-                    left(one.name, columns[4]),
-                    left(f"{state}: {one.query}" if one.query else state, columns[5]),
+                    _two_lines(f"{one.name}, {state}", one.query, columns[4]),
                 ),
+                height=2 if one.query else 1,
             )
         )
     return columns, rows
 
 
 def _locks(lines: list[LockLine], room: int) -> tuple[list[Column], list[Row]]:
-    who = min(max(room // 3, 24), 50)
-    waits = min(max(room // 3, 28), 60)
+    who = min(max(room // 2, 30), 60)
     columns = [
         Column(title="who blocks whom", width=who),
-        Column(title="waits for", width=waits),
-        Column(title="state and statement", width=max(room - who - waits, 12)),
+        Column(title="waits for, state and statement", width=max(room - who, 24)),
     ]
     return columns, [
         Row(
@@ -118,9 +115,18 @@ def _locks(lines: list[LockLine], room: int) -> tuple[list[Column], list[Row]]:
                 left(
                     "  " * one.depth + ("└ " if one.depth else "") + f"{one.pid or ''} {one.who}", columns[0]
                 ),
-                left(one.waits, columns[1]),
-                left(f"{one.state}: {one.query}" if one.query else one.state, columns[2]),
+                _two_lines(f"{one.waits}, {one.state}" if one.state else one.waits, one.query, columns[1]),
             ),
+            height=2 if one.query else 1,
         )
         for number, one in enumerate(lines)
     ]
+
+
+def _two_lines(first: str, second: str, column: Column) -> Text:
+    """Return a cell with its statement below it."""
+    cell = left(first, column)
+    if second:
+        cell.append("\n")
+        cell.append_text(left(second, column, "dim"))
+    return cell

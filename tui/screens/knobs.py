@@ -47,29 +47,34 @@ class KnobsPane(Pane):
         self._shown = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
         text = self.query_one("#knobs-text", Static)
         text.update(
-            Content("No queue found.") if self._shown is None else knobs_text(self._shown, len(found))
+            Content("No queue found.")
+            if self._shown is None
+            else knobs_text(self._shown, len(found), self.app.size.width - 4)
         )
 
 
-def knobs_text(shown: KnobsView, queues: int) -> Content:
-    """Return the corners with today's values and what the findings advise."""
+def knobs_text(shown: KnobsView, queues: int, room: int) -> Content:
+    """Return the corners with today's values and what the findings advise, for ``room`` columns."""
     parts: list[Part] = [(shown.queue, "bold underline")]
     if queues > 1:
         parts.append((f"  (left and right: another of {queues} queues)", "$text-muted"))
     parts.append("\n")
     for corner in shown.corners:
-        parts.extend(_corner(corner))
+        parts.extend(_corner(corner, room))
     return Content.assemble(*parts)
 
 
-def _corner(corner: Corner) -> list[Part]:
+def _corner(corner: Corner, room: int) -> list[Part]:
     parts: list[Part] = [(f"\n{corner.name}\n", "bold")]
     name = max((len(one[0]) for one in corner.facts), default=0)
     value = max((len(one[1]) for one in corner.facts), default=0)
+    beside = all(name + value + len(one[2]) + 6 <= room for one in corner.facts)
     for knob, today, measured in corner.facts:
-        parts.extend(
-            (f"  {knob.ljust(name)}  ", (today.ljust(value), "bold"), (f"  {measured}\n", "$text-muted"))
-        )
+        parts.extend((f"  {knob.ljust(name)}  ", (today.ljust(value) if beside else today, "bold")))
+        if measured:
+            # Where there is no room beside the value, what was measured stands below it.
+            parts.append((f"  {measured}" if beside else f"\n      {measured}", "$text-muted"))
+        parts.append("\n")
     if not corner.facts:
         parts.append("  nothing known\n")
     for advice in corner.advice:

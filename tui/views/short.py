@@ -34,7 +34,7 @@ def seconds(value: float | None) -> str:
     if value < 0.9995:
         return f"{value * 1000:.0f}ms" if value else "0s"
     if value < 59.95:
-        return f"{value:.1f}s"
+        return f"{value:.1f}s" if value != int(value) else f"{value:.0f}s"
     whole = round(value)
     for most, size, lower, letter, small in (
         (3600, 60, 1, "m", "s"),
