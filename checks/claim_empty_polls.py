@@ -15,8 +15,9 @@ from pgqdoctor import claiming
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, percent, rate, shortened
 
 

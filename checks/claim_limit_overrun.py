@@ -44,11 +44,12 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if over and limit is not None and per_call is not None:
         title = f"A claim of {queue.name} with LIMIT {limit} takes {count(per_call)} jobs at a time: its sub-select is executed again and again"
     elif loops:
-        title = f"The claim of {queue.name} may take more jobs than its LIMIT: today's plan executes the sub-select once for each row of the table"
+        taken = f", and {count(per_call)} jobs are taken at a time" if per_call is not None else ""
+        title = f"The claim of {queue.name} may take more jobs than its LIMIT: today's plan executes the sub-select once for each row of the table{taken}"
     else:
         title = f"The claim of {queue.name} relies on the planner to respect its LIMIT: another plan would execute the sub-select many times"
     text = sqlcorrect.materialized(one.seen.statement.text, one.claim)
-    sql = claiming.printed(queue, text) if text is not None else None
+    sql = claiming.printed(queue, text, limit=str(limit) if limit is not None else None) if text is not None else None
     evidence = [Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source)]
     if per_call is not None:
         evidence.append(Evidence(what="jobs per claim", value=round(per_call, 1), unit="rows", source="pg_stat_statements"))

@@ -18,8 +18,9 @@ from pgqdoctor.claiming import Poll
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, SeenClaim, SeenStatement
+from pgqdoctor.queue import Queue, SeenClaim
 from pgqdoctor.sqlfacts import Write
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, rate, shortened
 
 SERIALIZING = ("serializable", "repeatable read")

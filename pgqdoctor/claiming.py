@@ -11,11 +11,12 @@ from pgqdoctor.discover import predicate_conditions
 from pgqdoctor.finding import Evidence, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import ClaimPlanFacts
-from pgqdoctor.queue import Queue, ReadPlan, SeenClaim, SeenStatement
+from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import ColumnRow, IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition, OrderKey, Read
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, shortened
 
 NAME_BYTES = 63
@@ -297,9 +298,9 @@ def refused(queue: Queue) -> Refused | None:
     ready = rows_in_ready_state(queue)
     if ready is None:
         return Refused(plan=plan, rows=rows, consumed=rows, ineligible=0)
-    # Whatever the scan refused beyond the rows of other states was in the ready state.
+    # What the scan refused beyond the rows of other states was in the ready state.
     others = max(queue.rows - ready, 0)
-    consumed = rows if others >= rows or ready < rows / 2 else others
+    consumed = min(rows, others)
     return Refused(plan=plan, rows=rows, consumed=consumed, ineligible=rows - consumed)
 
 
@@ -322,13 +323,18 @@ def rows_in_ready_state(queue: Queue) -> int | None:
     if row is None:
         return None
     if probe is not None and probe.states and identity.ready_values:
-        return sum(one.rows for one in probe.states if one.value in identity.ready_values)
+        return sum(one.rows for one in probe.states if same_state(one.value) in identity.ready_values)
     if row.common_values and identity.ready_values:
-        shares = dict(zip(row.common_values, row.common_fractions, strict=False))
+        shares = dict(zip(map(same_state, row.common_values), row.common_fractions, strict=False))
         return round(queue.rows * sum(shares.get(value, 0.0) for value in identity.ready_values))
     if (identity.ready_state_predicate or "").endswith("IS NULL") and row.null_fraction is not None:
         return round(queue.rows * row.null_fraction)
     return None
+
+
+def same_state(value: str) -> str:
+    """Return a state as statements write it: booleans come out of the server as t and f."""
+    return {"t": "true", "f": "false"}.get(value, value)
 
 
 def _words(condition: str) -> frozenset[str]:
@@ -353,7 +359,7 @@ def common_states(queue: Queue, most: int = 3) -> str:
     """Return the most frequent states that are not ready, as "done 10,000, failed 12"; "" where nothing tells."""
     ready = queue.identity.ready_values
     states = queue.probe.states if queue.probe is not None else ()
-    others = sorted((one for one in states if one.value not in ready and one.rows > 0), key=lambda one: -one.rows)
+    others = sorted((one for one in states if same_state(one.value) not in ready and one.rows > 0), key=lambda one: -one.rows)
     return ", ".join(f"{shortened(one.value, 30)} {count(one.rows)}" for one in others[:most])
 
 

@@ -20,8 +20,9 @@ from pgqdoctor.labreport import FORMATS
 
 if TYPE_CHECKING:
     from pgqdoctor.lab.ground import Ground
-    from pgqdoctor.lab.results import CellResult, Experiment, LabResult
+    from pgqdoctor.lab.results import CellResult, Experiment, LabResult, ServerFacts
     from pgqdoctor.lab.saved import Notebook
+    from pgqdoctor.report import Report
 
 Cell = TypeVar("Cell", bound="CellResult")
 Say = Callable[[int, int, str], None]
@@ -129,7 +130,7 @@ def race(
             "race",
             RaceResult,
             chosen.described(),
-            (ground,),
+            (ground.facts,),
             given,
             lambda notebook, say: racing.race(ground, chosen, notebook, say),
         )
@@ -208,7 +209,7 @@ def triangle(
             "triangle",
             TriangleResult,
             chosen.described(),
-            (ground,),
+            (ground.facts,),
             given,
             lambda notebook, say: measuring.triangle(ground, chosen, notebook, say),
         )
@@ -259,11 +260,68 @@ def storm(
             "storm",
             StormResult,
             chosen.described(),
-            grounds,
+            tuple(one.facts for one in grounds),
             given,
             lambda notebook, say: measuring.storm(grounds, chosen, notebook, say),
         )
     return _told(result, given)
+
+
+@lab.command()
+@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--all", "everything", is_flag=True, help="Every sick scenario.")
+@click.option("--window", callback=duration, default="4s", metavar="DURATION", help="Length of each observation; default: 4s.")
+@options(GROUND, KEPT, RESULT)
+def prove(
+    scenarios: tuple[str, ...],
+    everything: bool,
+    window: float,
+    **given: Any,
+) -> int:
+    """Reproduce a fault, report it, apply the remedies, report again.
+
+    Prints what was found before and after, the statements that were executed, and what the claim cost. Where the
+    fault is the application's, the scenario's own cure is applied. 'pgqdoctor demo --list' names the scenarios.
+    """
+    from pgqdoctor.cli import FOUND
+    from pgqdoctor.collect import ObserveOptions, observe
+    from pgqdoctor.engine import diagnose
+    from pgqdoctor.lab import prove as proving
+    from pgqdoctor.lab.results import ProveResult
+    from pgqdoctor.lab.scenario import list_scenarios, load_scenario
+    from pgqdoctor.steps import treatment
+
+    if bool(scenarios) == everything:
+        raise click.UsageError("name the scenarios to prove, or give --all")
+    loaded = [load_scenario(one) for one in (list_scenarios() if everything else scenarios)]
+    chosen = proving.ProveOptions(
+        scenarios=tuple(one for one in loaded if not everything or one.kind == "sick")
+    )
+
+    def look(dsn: str) -> Report:
+        return diagnose(observe(dsn, ObserveOptions(window_seconds=window)))
+
+    def treat(report: Report) -> tuple[proving.Act, ...]:
+        steps = treatment(report).first
+        return tuple(proving.Act(kind=one.remedy.kind, statements=one.sql) for one in steps if one.acts)
+
+    @contextmanager
+    def ground() -> Iterator[Ground]:
+        with _grounds(given, workers=proving.WORKERS, naptime_s=proving.NAPTIME_S) as (one,):
+            yield one
+
+    with ground() as first:
+        facts = first.facts
+    result = _measured(
+        "prove",
+        ProveResult,
+        chosen.described(),
+        (facts,),
+        given,
+        lambda notebook, say: proving.prove(ground, chosen, notebook, say, look=look, treat=treat),
+    )
+    _told(result, given)
+    return HEALTHY if all(one.proven for one in result.prove()) else FOUND
 
 
 @lab.command()
@@ -312,7 +370,7 @@ def _measured(
     experiment: Experiment,
     cell: type[Cell],
     described: Mapping[str, str],
-    grounds: tuple[Ground, ...],
+    servers: tuple[ServerFacts, ...],
     given: Mapping[str, Any],
     measure: Callable[[Notebook[Cell], Say], Iterator[Cell]],
 ) -> LabResult:
@@ -323,7 +381,7 @@ def _measured(
 
     machine = this_machine()
     began, clock = datetime.now(UTC), time.monotonic()
-    kept = {**described, "server": ", ".join(f"{one.facts.version}{_where(one)}" for one in grounds)}
+    kept = {**described, "server": ", ".join(f"{one.version}{_where(one)}" for one in servers)}
     file = given["state"] or state_file(experiment, os.environ)
     notebook = Notebook(file, cell, kept, resume=given["resume"])
     cells: list[Cell] = []
@@ -348,14 +406,14 @@ def _measured(
         seconds=round(time.monotonic() - clock, 3),
         options=described,
         machine=machine,
-        server=grounds[0].facts,
-        other_servers=tuple(one.facts for one in grounds[1:]),
+        server=servers[0],
+        other_servers=servers[1:],
         results=tuple(cells),
     )
 
 
-def _where(ground: Ground) -> str:
-    return " embedded" if ground.embedded else ""
+def _where(server: ServerFacts) -> str:
+    return " embedded" if server.embedded else ""
 
 
 def _told(result: LabResult, given: Mapping[str, Any]) -> int:

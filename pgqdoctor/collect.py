@@ -157,7 +157,9 @@ class Observer:
             functions=functions,
             settings=settings,
         )
-        all_texts = seen_texts(statement_texts, {}, tuple(self.texts.places), bare.activity_text_bytes)
+        all_texts = seen_texts(
+            statement_texts, {}, tuple(self.texts.places), bare.activity_text_bytes, functions
+        )
         named = tables_named(all_texts, functions, bare)
         forced = {self._forced(name, bare) for name in self.options.queues}
         shaped = [
@@ -287,7 +289,7 @@ class Observer:
                 for one in all_texts
                 if one.source == "pg_stat_statements"
             ),
-            *seen_texts((), {}, tuple(self.texts.places), catalog.activity_text_bytes),
+            *seen_texts((), {}, tuple(self.texts.places), catalog.activity_text_bytes, catalog.functions),
         )
         identities = discover(
             catalog,
@@ -576,7 +578,9 @@ def kept_catalog(catalog: Catalog, identities: tuple[QueueIdentity, ...], first:
     middle = {row.oid for row in catalog.tables if row.kind == "p" and row.parent in (near | above)}
     # Namesakes stay: without them a recording could not tell which table a name meant.
     names = {row.name for row in catalog.tables if row.oid in oids}
-    kept = near | above | middle
+    # What vacuum is busy with is named, though it be no queue.
+    vacuumed = {row.relation for row in first.vacuums if row.relation is not None}
+    kept = near | above | middle | vacuumed
     return replace(
         catalog,
         tables=tuple(row for row in catalog.tables if row.oid in kept or row.name in names),

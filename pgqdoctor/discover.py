@@ -103,22 +103,33 @@ def seen_texts(
     calls: Mapping[str, int],
     session_texts: Sequence[str],
     cut_at: int | None = None,
+    functions: Sequence[FunctionRow] = (),
 ) -> tuple[SeenText, ...]:
     """Join the texts of pg_stat_statements and of sessions into what discovery reads.
 
-    ``cut_at`` is track_activity_query_size in bytes.
+    What neither writes, nor asks for a LIMIT, nor calls one of ``functions`` says nothing about a queue and is left
+    out before it costs parsing. ``cut_at`` is track_activity_query_size in bytes.
     """
+    called = {row.name.lower() for row in functions}
+
+    def tells(text: str) -> bool:
+        lower = text.lower()
+        return may_concern_queue(text) and (
+            any(word in lower for word in ("update", "delete", "limit", "lock", "fetch"))
+            or any(name in lower for name in called)
+        )
+
     found = [
         SeenText(
             key=row.key, text=row.text, weight=max(calls.get(row.key, 1), 1), source="pg_stat_statements"
         )
         for row in texts
-        if row.text is not None and may_concern_queue(row.text)
+        if row.text is not None and tells(row.text)
     ]
     found.extend(
         SeenText(key=f"text:{position}", text=text, weight=1, source="pg_stat_activity", cut_at=cut_at)
         for position, text in enumerate(session_texts)
-        if may_concern_queue(text)
+        if tells(text)
     )
     return tuple(found)
 
@@ -186,9 +197,10 @@ def discover(
         for name in statement.functions
     )
     wanted = tuple(_oid_of(name, catalog) for name in forced)
+    described = {column.table for column in catalog.columns}
     found = []
     for row in catalog.tables:
-        if row.parent is not None or not catalog.columns_of(row.oid):
+        if row.parent is not None or row.oid not in described:
             continue
         if forced and row.oid not in wanted:
             continue

@@ -21,11 +21,14 @@ from pgqdoctor.lint.engine import SCHEMA as LINT
 from pgqdoctor.lint.engine import LintReport
 from pgqdoctor.registry import all_checks
 from pgqdoctor.report import SCHEMA, Report
+from pgqdoctor.triage import SCHEMA as TRIAGE
+from pgqdoctor.triage import Triage
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = Path("docs", "checks")
 REPORT_SCHEMA: Final = Path("pgqdoctor", "schemas", "report.schema.json")
 LINT_SCHEMA: Final = Path("pgqdoctor", "schemas", "lint.schema.json")
+TRIAGE_SCHEMA: Final = Path("pgqdoctor", "schemas", "triage.schema.json")
 GENERATED: Final = "<!-- Made by python -m pgqdoctor.docs; do not edit. -->"
 
 NEEDS: Final = {
@@ -51,6 +54,7 @@ def documents(checks: Sequence[Check]) -> dict[Path, str]:
         PAGES / "README.md": index_page(checks),
         REPORT_SCHEMA: json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n",
         LINT_SCHEMA: json.dumps(lint_schema(), indent=2, ensure_ascii=False) + "\n",
+        TRIAGE_SCHEMA: json.dumps(triage_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 
 
@@ -97,6 +101,11 @@ def report_schema() -> dict[str, Any]:
 def lint_schema() -> dict[str, Any]:
     """Return the JSON Schema of what lint prints."""
     return _schema(LintReport, LINT, "pgqdoctor lint")
+
+
+def triage_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the triage."""
+    return _schema(Triage, TRIAGE, "pgqdoctor triage")
 
 
 def _schema(model: type, schema_id: str, title: str) -> dict[str, Any]:

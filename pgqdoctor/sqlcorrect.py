@@ -241,6 +241,62 @@ def one_group(text: str, claim: Claim) -> str | None:
     return None
 
 
+def without_cast(text: str, column: str) -> str | None:
+    """Return the statement with casts of ``column`` taken out of its comparisons; None where it has none."""
+    from pglast import ast
+
+    from pgqdoctor.sqlscope import column_name
+
+    try:
+        root: Any = parse(without_prepare(next(split(text)))).stmt
+    except (Unparsable, StopIteration, RecursionError):
+        return None
+    changed = False
+    for part in _nodes(root):
+        if not isinstance(part, ast.A_Expr):
+            continue
+        for side in ("lexpr", "rexpr"):
+            cast = getattr(part, side)
+            if isinstance(cast, ast.TypeCast) and column_name(cast.arg) == column:
+                setattr(part, side, cast.arg)
+                changed = True
+    return _written(root) if changed else None
+
+
+def without_advisory(text: str, claim: Claim) -> str | None:
+    """Return the claim with SKIP LOCKED in the place of the advisory-lock functions in its WHERE."""
+    from pglast import ast, enums
+
+    from pgqdoctor.sqlclaims import ADVISORY_LOCKS
+    from pgqdoctor.sqlscope import conjuncts, dotted, expression_nodes
+
+    for root, found in _found(text, claim):
+        node: Any = found.level.node
+        if found.level.kind != "select" or found.level.aggregates or node.groupClause or node.op or node.whereClause is None:
+            return None
+        parts = list(conjuncts(node.whereClause))
+        kept = [
+            part
+            for part in parts
+            if not any(
+                isinstance(each, ast.FuncCall) and dotted(each.funcname).removeprefix("pg_catalog.") in ADVISORY_LOCKS
+                for each in expression_nodes(part)
+            )
+        ]
+        if len(kept) == len(parts) or len(found.level.items) != 1 or found.level.items[0].table is None:
+            return None
+        node.whereClause = (
+            None if not kept else kept[0] if len(kept) == 1 else ast.BoolExpr(boolop=enums.BoolExprType.AND_EXPR, args=tuple(kept))
+        )
+        node.lockingClause = (
+            ast.LockingClause(
+                strength=enums.LockClauseStrength.LCS_FORNOKEYUPDATE, waitPolicy=enums.LockWaitPolicy.LockWaitSkip
+            ),
+        )
+        return _written(root)
+    return None
+
+
 def filled(text: str, known: Mapping[tuple[str, str], Sequence[str]], limit: str | None = None) -> str:
     """Put back constants that normalising took out of a statement, where they are known.
 

@@ -6,6 +6,7 @@ fingerprint of the parsed text does.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
@@ -82,6 +83,9 @@ class StatementBook:
             for session in sample.sessions
             if session.query_id is not None
         )
+        names = {row.name for row in seen.catalog.tables} | set(self._functions.values())
+        written = {name.replace('"', '""') for name in names} | names
+        self._mentions = re.compile("|".join(map(re.escape, sorted(written))) or r"(?!)", re.IGNORECASE)
         known = self._read_entries(sampled_ids)
         self._read_sampled(known)
 
@@ -136,6 +140,10 @@ class StatementBook:
         for name in {name.rpartition(".")[2] for name in one.statement.functions}:
             self._by_function[name].append(one)
 
+    def _worth_parsing(self, text: str) -> bool:
+        """Tell whether a text names a table or function of the catalog: parsing costs a thousand times more."""
+        return self._mentions.search(text) is not None and may_concern_queue(text)
+
     def _read_entries(self, sampled_ids: Counter[int | None]) -> set[int]:
         """File the entries of pg_stat_statements; return their query ids."""
         seen = self._seen
@@ -143,7 +151,7 @@ class StatementBook:
         last = {row.key: row for row in seen.last.statements}
         known: set[int] = set()
         for row in seen.statement_texts:
-            if row.text is None or not may_concern_queue(row.text):
+            if row.text is None or not self._worth_parsing(row.text):
                 continue
             if row.query_id is not None:
                 known.add(row.query_id)
@@ -174,7 +182,7 @@ class StatementBook:
         )
         groups: dict[str, list[int]] = defaultdict(list)
         for position in counts:
-            if may_concern_queue(seen.texts[position]):
+            if self._worth_parsing(seen.texts[position]):
                 groups[text_fingerprint(seen.texts[position])].append(position)
         for positions in groups.values():
             text = seen.texts[positions[0]]
@@ -255,10 +263,12 @@ def _added(one: SeenStatement, other: SeenStatement) -> SeenStatement:
         temp_blocks=one.temp_blocks + other.temp_blocks,
         samples=max(one.samples, other.samples),
         query_id=one.query_id,
-        wal_bytes=_sum_known(one.wal_bytes, other.wal_bytes),
-        wal_page_images=_sum_known(one.wal_page_images, other.wal_page_images),
+        wal_bytes=_sum_known((one, one.wal_bytes), (other, other.wal_bytes)),
+        wal_page_images=_sum_known((one, one.wal_page_images), (other, other.wal_page_images)),
     )
 
 
-def _sum_known(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _sum_known(*counted: tuple[SeenStatement, int | None]) -> int | None:
+    """Add a counter up; an entry that did not run in the window need not have it."""
+    known = [value for _, value in counted if value is not None]
+    return sum(known) if known and all(value is not None or not one.calls for one, value in counted) else None

@@ -23,9 +23,10 @@ from pgqdoctor.finding import Remedy
 from pgqdoctor.indexfacts import SeenUpdate
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import dead_walk
-from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import Condition, OrderKey
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, duration, percent, rate, shortened, size
 
 ENTRY_BUFFERS: Final = 1.0

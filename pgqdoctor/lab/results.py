@@ -176,20 +176,23 @@ class ProveResult:
 
     scenario: str
     title: str
+    server: str
     expected: tuple[str, ...]
-    """Checks that had to speak before and to be silent after."""
+    """Checks that had to speak before and to be silent after; for a copied queue those that spoke."""
     before: tuple[ProvenFinding, ...]
     applied: tuple[str, ...]
-    """The statements executed, in order; "cure of the scenario" where the fault is the application's."""
+    """The statements executed, in order."""
     refused: tuple[str, ...]
-    """Statements that failed, with the server's message."""
+    """Statements that failed or were left out, each with the reason."""
+    scenario_cure: str
+    """How the scenario cured what the remedies' SQL could not, the application's fault; "" where that was not needed."""
     after: tuple[ProvenFinding, ...]
     transactions_per_s_before: float
     transactions_per_s_after: float
-    claim_buffers_before: float | None
-    claim_buffers_after: float | None
+    claim_buffers_before: int | None
+    claim_buffers_after: int | None
     proven: bool
-    """Every expected check spoke before and none of them at warning or above after."""
+    """Every expected check spoke before, and none of them at warning or above after."""
 
 
 CellResult = RaceResult | TriangleResult | StormResult | ProveResult

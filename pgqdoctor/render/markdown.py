@@ -19,6 +19,7 @@ def render_report(report: Report, *, color: bool, width: int) -> str:
         *_findings(report),
         *_crashed(report),
         *_queues(report),
+        *_knobs(report),
         *_not_seen(report),
         *_notes(report),
         f"_{text(phrases.observed(report))}_",
@@ -122,6 +123,39 @@ def _queues(report: Report) -> Iterator[str]:
     yield ""
     if more:
         yield from (text(more), "")
+
+
+def _knobs(report: Report) -> Iterator[str]:
+    """Where each queue stands between claim index, fillfactor and heap-only updates, and the one thing to do."""
+    known = [(one.name, one.triangle) for one in report.queues if one.triangle is not None]
+    shown, _ = phrases.first(known, phrases.MOST_QUEUES)
+    if not shown:
+        return
+    printed = {sql for finding in report.findings for remedy in finding.remedies for sql in remedy.sql}
+    yield "## Knobs"
+    yield ""
+    for name, triangle in shown:
+        yield f"### {code(name)}"
+        yield ""
+        rows = [phrases.corner_row(one) for one in triangle.corners if one.why_not is None]
+        yield from table(
+            phrases.CORNER_HEADERS,
+            [tuple(text(cell) for cell in row) for row in rows],
+            right=range(2, len(phrases.CORNER_HEADERS)),
+        )
+        yield ""
+        yield f"**{text(triangle.recommendation.title)}**: {text(triangle.recommendation.reason)}."
+        yield ""
+        for knob in triangle.knobs:
+            if phrases.turned(knob):
+                yield f"- {text(phrases.knob_line(knob, triangle.recommendation))}"
+                yield from (f"  - {text(line)}" for line in knob.arithmetic)
+        if any(phrases.turned(knob) for knob in triangle.knobs):
+            yield ""
+        for number, remedy in enumerate(triangle.recommendation.remedies, 1):
+            # A finding's remedy is the same SQL, and stands above.
+            if not printed & set(remedy.sql[-1:]):
+                yield from _remedy(remedy, number)
 
 
 def _not_seen(report: Report) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from pgqdoctor.finding import SEVERITIES, Remedy
 from pgqdoctor.render.quantities import counted, duration, number, percent, size
 from pgqdoctor.report import QueueFacts, Report, ReportedFinding
-from pgqdoctor.triangle import Corner
+from pgqdoctor.triangle import Corner, Knob, Recommendation
 
 MOST_FINDINGS: Final = 20
 MOST_EVIDENCE: Final = 12
@@ -182,6 +182,17 @@ def queue_row(queue: QueueFacts) -> tuple[str, ...]:
         percent(rates.hot_ratio) if rates.hot_ratio is not None else "-",
         number(queue.table.dead_rows),
     )
+
+
+def turned(knob: Knob) -> bool:
+    """Tell whether a knob is worth a line in a short text: it should be turned, or looks as if it should."""
+    return knob.verdict in ("change", "does not pay")
+
+
+def knob_line(knob: Knob, advice: Recommendation) -> str:
+    """Return a knob's verdict, with its reason unless the recommendation has given it already."""
+    verdict = f"change to {knob.computed}" if knob.verdict == "change" and knob.computed else knob.verdict
+    return f"{knob.name} ({knob.today}): {verdict}" + ("" if knob.reason == advice.reason else f"; {knob.reason}")
 
 
 def corner_row(corner: Corner) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ CONCURRENT_TIMEOUT: Final = "10min"
 by a short timeout it leaves an invalid index behind (tried on 14 to 18 with a transaction open for longer than 2 s). Unbounded,
 one forgotten transaction would make it wait for ever, and no VACUUM of the table can start meanwhile."""
 _SESSION_CALL: Final = re.compile(r"SELECT (pg_(?:terminate|cancel)_backend)\((\d+)\);")
+_LOCKS_NOTHING: Final = re.compile(r"\s*(?:SELECT|ALTER\s+SYSTEM)\b", re.IGNORECASE)
 _LABEL: Final = 9
 
 
@@ -210,7 +211,7 @@ class _Writer:
 
     def written(self, step: Step, statements: Sequence[str]) -> Iterator[str]:
         """Yield the lines of a step: as statements where it acts, else as comments."""
-        ready = [line for one in self._safe(statements) for line in [one]]
+        ready = list(self._safe(statements))
         if not step.acts:
             yield from _commented(ready)
             return
@@ -229,6 +230,8 @@ class _Writer:
 
     def _wait_at_most(self, text: str) -> Iterator[str]:
         concurrent = builds_concurrently(text) or text.endswith("\\gexec")
+        if not concurrent and _LOCKS_NOTHING.match(text):
+            return
         wanted = CONCURRENT_TIMEOUT if concurrent else LOCK_TIMEOUT
         if wanted != self._timeout:
             self._timeout = wanted

@@ -102,6 +102,12 @@ def render_queues(report: Report, *, color: bool, width: int) -> str:
     return _joined(parts)
 
 
+def render_knobs(name: str, triangle: Triangle, *, color: bool, width: int) -> str:
+    """Write the triangle of one queue with all of its arithmetic."""
+    paper = Paper(width=min(max(width, NARROWEST), WIDEST), color=color)
+    return _joined([_triangle(name, triangle, frozenset(), paper, whole=True)])
+
+
 def _joined(parts: Iterable[Iterable[str]]) -> str:
     blocks = ["\n".join(part) for part in parts]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -253,25 +259,39 @@ def _knobs(report: Report, paper: Paper) -> Iterator[Iterator[str]]:
             yield _triangle(queue.name, queue.triangle, printed, paper)
 
 
-def _triangle(name: str, triangle: Triangle, printed: Set[str], paper: Paper) -> Iterator[str]:
+def _triangle(
+    name: str, triangle: Triangle, printed: Set[str], paper: Paper, *, whole: bool = False
+) -> Iterator[str]:
+    """The corners, the recommendation and the knobs to turn; as a ``whole`` also what stays as it is, and why."""
     yield from paper.prose(f"Knobs of {name}", style="strong")
     rows = [
         tuple(one_line(cell) for cell in phrases.corner_row(one)) for one in triangle.corners if one.why_not is None
     ]
     yield from _table(phrases.CORNER_HEADERS, rows, indent=2, paper=paper, right=range(2, len(rows[0])))
+    if whole:
+        yield from _corner_arithmetic(triangle, paper)
     advice = triangle.recommendation
     yield from paper.prose(f"{advice.title}: {advice.reason}.", indent=2, hanging=2)
     for knob in triangle.knobs:
-        if knob.verdict in ("change", "does not pay"):
-            verdict = f"change to {knob.computed}" if knob.verdict == "change" and knob.computed else knob.verdict
-            reason = "" if knob.reason == advice.reason else f"; {knob.reason}"
-            yield from paper.prose(f"{knob.name} ({knob.today}): {verdict}{reason}", indent=2, hanging=2)
+        if whole or phrases.turned(knob):
+            yield from paper.prose(phrases.knob_line(knob, advice), indent=2, hanging=2)
             for line in knob.arithmetic:
                 yield from paper.prose(line, indent=4, hanging=2, style="faint")
     for place, remedy in enumerate(advice.remedies, 1):
         # A finding's remedy is the same SQL, and stands above.
         if not printed & set(remedy.sql[-1:]):
             yield from _remedy(remedy, place, 2, paper)
+    for note in triangle.notes if whole else ():
+        yield from paper.prose(f"Note: {note}", indent=2, hanging=2)
+
+
+def _corner_arithmetic(triangle: Triangle, paper: Paper) -> Iterator[str]:
+    for corner in triangle.corners:
+        how = f", {corner.change}" if corner.change else ""
+        why = f": cannot be had, {corner.why_not}" if corner.why_not is not None else ""
+        yield from paper.prose(f"{corner.name}{how}{why}", indent=2, hanging=2)
+        for line in corner.arithmetic:
+            yield from paper.prose(line, indent=4, hanging=2, style="faint")
 
 
 def _not_seen(report: Report, paper: Paper) -> Iterator[str]:

@@ -20,6 +20,7 @@ from pgqdoctor.report import (
     Tool,
     Window,
 )
+from pgqdoctor.triangle import Corner, Knob, Recommendation, Triangle, UpdateShare
 
 CLAIM = (
     "WITH picked AS (SELECT id FROM jobs WHERE state = 'queued' AND run_at <= now() ORDER BY priority, "
@@ -234,6 +235,114 @@ SICK = replace(
     findings=(HORIZON, DEAD, SCANS, GUARD),
 )
 
+KNOBS = Triangle(
+    corner="HOT, claims scan",
+    jobs_per_s=73.0,
+    updates_per_s=146.0,
+    updates_per_job=2.0,
+    updates_blocked_by_claim_index=0.0,
+    updates_blocked_by_others=0.0,
+    hot_reached=0.998,
+    hot_reachable=1.0,
+    entries_per_job=1.0,
+    wal_bytes_per_job=777.7,
+    wal_measured=True,
+    wal_page_images=0,
+    updates=(
+        UpdateShare(
+            statement="UPDATE jobs SET state = $1 WHERE id = $2",
+            rows_per_s=73.0,
+            columns=("state",),
+            blocked_by=(),
+            claims=False,
+        ),
+    ),
+    corners=(
+        Corner(
+            name="HOT, claims scan",
+            now=True,
+            change="as it is",
+            claim_buffers=176.0,
+            claim_measured=True,
+            hot_ratio=0.998,
+            hot_measured=True,
+            entries_per_job=1.0,
+            wal_bytes_per_job=777.7,
+            cost_per_s=13053.6,
+            arithmetic=("measured: 176 buffers for 1 rows, Seq Scan",),
+        ),
+        Corner(
+            name="claim index, no HOT",
+            now=False,
+            change="with an index on (run_at, id) WHERE state = 'queued'",
+            claim_buffers=3.0,
+            hot_ratio=0.0,
+            entries_per_job=4.0,
+            wal_bytes_per_job=1011.7,
+            cost_per_s=691.0,
+            arithmetic=("2 + 1 for the job's page = 3 buffers",),
+        ),
+        Corner(
+            name="both",
+            now=False,
+            change="",
+            why_not="most updates set state, which the claim's index must mention",
+        ),
+    ),
+    knobs=(
+        Knob(
+            name="claim index",
+            today="none",
+            computed="(run_at, id) WHERE state = 'queued'",
+            verdict="change",
+            reason="a claim reads 176 buffers instead of 3",
+            arithmetic=(
+                "saves 173 buffers a claim * 73/s claims = 12,629/s buffers",
+                "costs 219/s index entries * 1 + 17 kB/s of WAL / 8 kB * 20 = 261/s buffers",
+                "it pays from 1.5/s claims on, and 73/s are made",
+            ),
+        ),
+        Knob(
+            name="fillfactor",
+            today="85",
+            computed="85",
+            verdict="keep",
+            reason="100% of the updates that no index blocks are heap-only already",
+        ),
+        Knob(
+            name="autovacuum",
+            today="threshold 50, scale factor 0.2",
+            computed="threshold 4400, scale factor 0",
+            verdict="change",
+            reason="80,050 dead rows may pile up before it comes, every 18 min",
+            arithmetic=("comes after 50 + 0.2 * 400,000 rows = 80,050 dead rows",),
+        ),
+    ),
+    recommendation=Recommendation(
+        action="create-index",
+        title="Create the claim's index on (run_at, id)",
+        reason="a claim reads 176 buffers instead of 3",
+        remedies=(
+            Remedy(
+                title="Create the claim's index on (run_at, id)",
+                kind="sql",
+                sql=(
+                    "SET lock_timeout = '2s';",
+                    "CREATE INDEX CONCURRENTLY jobs_ready_idx ON public.jobs (run_at, id) WHERE state = 'queued';",
+                ),
+                undo=("SET lock_timeout = '2s';", "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_ready_idx;"),
+                lock="SHARE UPDATE EXCLUSIVE",
+                blocks="nothing",
+                restart=False,
+                risk="one more index to write on each enqueue",
+                expect="a claim reads about 3 buffers instead of 176",
+            ),
+        ),
+    ),
+    notes=("WAL is estimated.",),
+)
+"""A queue that claims by scanning, with everything a triangle may show."""
+
 ANSI = "\x1b[2J\x1b[31mred\x1b]0;title\x07"
 RTL = "\u202egpj.exe"
 HOSTILE_TABLE = f'public."{ANSI} `tick` | pipe <b>bold</b> {RTL}\nnext"'
@@ -343,7 +452,30 @@ LONG = replace(
     ),
 )
 
+SCANNING = replace(HEALTHY, queues=(replace(HEALTHY.queues[0], triangle=KNOBS), OUTBOX))
+HOSTILE_KNOBS = replace(
+    HEALTHY,
+    queues=(
+        replace(
+            OUTBOX,
+            name=HOSTILE_TABLE,
+            triangle=replace(
+                KNOBS,
+                corners=(replace(KNOBS.corners[0], change=f"without index {ANSI} | `x` <b>"),),
+                knobs=(
+                    replace(
+                        KNOBS.knobs[0], today=ANSI, computed="<img src=x>", arithmetic=(f"{RTL} | {ANSI}",)
+                    ),
+                ),
+                recommendation=replace(KNOBS.recommendation, title=f"Drop {HOSTILE_TABLE}", remedies=()),
+            ),
+        ),
+    ),
+)
+
 REPORTS = {
+    "knobs": SCANNING,
+    "hostile-knobs": HOSTILE_KNOBS,
     "healthy": HEALTHY,
     "sick": SICK,
     "hostile": HOSTILE,

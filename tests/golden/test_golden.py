@@ -10,16 +10,21 @@ from pathlib import Path
 import pytest
 
 from pgqdoctor.render import render, render_queues
-from tests.golden.reports import REPORTS
+from pgqdoctor.render.text import render_knobs
+from tests.golden.reports import KNOBS, REPORTS
 
 FILES = Path(__file__).parent / "files"
 WIDTH = 80
+WHOLE_KNOBS = "knobs.whole.txt"
 
 CASES = {
     **{f"{name}.txt": (name, "text", False) for name in REPORTS},
     "sick.ansi": ("sick", "text", True),
     **{f"{name}.md": (name, "markdown", False) for name in REPORTS},
-    **{f"{name}.json": (name, "json", False) for name in ("healthy", "sick", "hostile", "incomplete")},
+    **{
+        f"{name}.json": (name, "json", False)
+        for name in ("healthy", "sick", "hostile", "incomplete", "knobs")
+    },
 }
 """Report, format and colour of each file."""
 QUEUE_CASES = {
@@ -52,8 +57,12 @@ def test_queues(file: str, update_golden: bool) -> None:
     compare(file, render_queues(REPORTS[name], format_, color=False, width=WIDTH), update_golden)
 
 
+def test_knobs_with_all_arithmetic(update_golden: bool) -> None:
+    compare(WHOLE_KNOBS, render_knobs("public.jobs", KNOBS, color=False, width=WIDTH), update_golden)
+
+
 def test_no_golden_file_belongs_to_nothing(update_golden: bool) -> None:
-    orphans = {path for path in FILES.iterdir() if path.name not in {*CASES, *QUEUE_CASES}}
+    orphans = {path for path in FILES.iterdir() if path.name not in {*CASES, *QUEUE_CASES, WHOLE_KNOBS}}
     if update_golden:
         for path in orphans:
             path.unlink()

@@ -16,6 +16,7 @@ from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Remedy
 from pgqdoctor.lab.load import Load
 from pgqdoctor.lab.scenario import load_scenario
+from pgqdoctor.lab.server import ScratchServer
 from pgqdoctor.report import Report, ReportedFinding
 
 WINDOW_S = 2.0
@@ -417,3 +418,112 @@ def test_ids_get_room(database: str, kind: str) -> None:
     run(database, "INSERT INTO job_log SELECT id FROM jobs")
     take_back(database, remedy)
     assert (value(database, types), value(database, sequence)) == before
+
+
+@pytest.fixture(scope="module")
+def eager() -> Iterator[ScratchServer]:
+    """A server with a single autovacuum worker that looks every second."""
+    with ScratchServer(autovacuum_naptime_s=1, settings={"autovacuum_max_workers": 1}) as running:
+        yield running
+
+
+DUE = (
+    "INSERT INTO jobs (state) SELECT 'done' FROM generate_series(1, 6000)",
+    "INSERT INTO jobs DEFAULT VALUES",
+    "DELETE FROM jobs WHERE state = 'done'",
+    CLAIM,
+)
+ON = "ALTER TABLE jobs SET (autovacuum_enabled = on, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0)"
+
+
+def prepared(server: ScratchServer, name: str) -> str:
+    dsn = server.create_database(name)
+    run(dsn, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", JOBS)
+    return dsn
+
+
+def until_vacuumed(dsn: str, table: str) -> None:
+    """Wait until a vacuum is at work on the table."""
+    end = time.monotonic() + LONGEST_S
+    while not value(dsn, f"SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = '{table}'::regclass"):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_autovacuum_turned_away_by_a_lock(eager: ScratchServer) -> None:
+    dsn = prepared(eager, "turned_away")
+    with psycopg.connect(dsn, application_name="migrate") as holder:
+        holder.execute("LOCK TABLE jobs IN SHARE UPDATE EXCLUSIVE MODE")
+        run(dsn, *DUE)
+        with psycopg.connect(dsn, autocommit=True) as other:
+            # The option needs the same lock, so it is written where ALTER TABLE would write it.
+            other.execute(
+                "UPDATE pg_class SET reloptions = '{autovacuum_vacuum_threshold=100,autovacuum_vacuum_scale_factor=0}' "
+                "WHERE oid = 'jobs'::regclass"
+            )
+        time.sleep(3.0)
+        finding = the_finding(look(dsn, "autovacuum-behind"))
+        assert "migrate" in finding.title
+        apply(dsn, first_sql(finding))
+        gone(dsn, "autovacuum-behind")
+        holder.close()
+
+
+def test_worker_busy_elsewhere(eager: ScratchServer) -> None:
+    dsn = prepared(eager, "busy_elsewhere")
+    run(
+        dsn,
+        "CREATE TABLE events WITH (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1) AS "
+        "SELECT g AS id, repeat('x', 500) AS body FROM generate_series(1, 30000) g",
+        "DELETE FROM events WHERE id % 2 = 0",
+    )
+    until_vacuumed(dsn, "events")
+    run(dsn, *DUE, ON)
+    finding = the_finding(look(dsn, "autovacuum-behind"))
+    assert "All 1 autovacuum workers are busy elsewhere (public.events)" in finding.title
+    by_hand, more = finding.remedies
+    assert more.restart == (value(dsn, "SELECT current_setting('server_version_num')::int") < 180000)
+    apply(dsn, by_hand)
+    gone(dsn, "autovacuum-behind")
+    run(dsn, *more.sql)
+    assert (
+        value(
+            dsn,
+            "SELECT count(*) FROM pg_file_settings WHERE name = 'autovacuum_max_workers' AND setting = '3'",
+        )
+        == 1
+    )
+    run(dsn, *more.undo)
+    run(
+        dsn,
+        "ALTER TABLE events SET (autovacuum_enabled = off)",
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_vacuum",
+    )
+
+
+def test_vacuum_that_sleeps_too_much(eager: ScratchServer) -> None:
+    dsn = prepared(eager, "sleepy")
+    run(
+        dsn,
+        "INSERT INTO jobs (note) SELECT repeat('x', 500) FROM generate_series(1, 30000)",
+        "DELETE FROM jobs WHERE id % 2 = 0",
+        CLAIM,
+        ON,
+        "ALTER TABLE jobs SET (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1)",
+    )
+    until_vacuumed(dsn, "jobs")
+    before = shape(dsn)
+    finding = the_finding(look(dsn, "autovacuum-behind"))
+    assert "sleeps" in finding.title
+    remedy = first_sql(finding)
+    # The worker at work is asked to go: the next one starts with the new limit.
+    apply(dsn, remedy)
+    take_back(dsn, remedy)
+    assert shape(dsn) == before
+    apply(dsn, remedy)
+    run(
+        dsn,
+        "ALTER TABLE jobs SET (autovacuum_vacuum_cost_limit = 10000)",
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_vacuum",
+    )
+    gone(dsn, "autovacuum-behind")

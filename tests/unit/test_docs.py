@@ -14,7 +14,19 @@ from typing import Annotated
 import pytest
 
 from pgqdoctor.check import PLAN, ROWS, Check, NoLimits
-from pgqdoctor.docs import GENERATED, NEEDS, PAGES, REPORT_SCHEMA, check_page, documents, main, stale, write
+from pgqdoctor.docs import (
+    GENERATED,
+    LINT_SCHEMA,
+    NEEDS,
+    PAGES,
+    REPORT_SCHEMA,
+    TRIAGE_SCHEMA,
+    check_page,
+    documents,
+    main,
+    stale,
+    write,
+)
 from pgqdoctor.finding import Finding
 
 
@@ -78,7 +90,7 @@ class TestPage:
 
 def test_the_index_links_every_page() -> None:
     wanted = documents((CHECK,))
-    assert set(wanted) == {PAGE, PAGES / "README.md", REPORT_SCHEMA}
+    assert set(wanted) == {PAGE, PAGES / "README.md", REPORT_SCHEMA, LINT_SCHEMA, TRIAGE_SCHEMA}
     assert "| [test-docs](test-docs.md) | A \\| title | queue |" in wanted[PAGES / "README.md"]
 
 

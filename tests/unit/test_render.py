@@ -384,10 +384,16 @@ class TestText:
     @pytest.mark.parametrize(("width", "most"), [(80, 80), (100, 100), (250, WIDEST)])
     def test_only_sql_and_single_words_go_beyond_the_width(self, name: str, width: int, most: int) -> None:
         report = REPORTS[name]
+        advised = [
+            remedy
+            for queue in report.queues
+            if queue.triangle is not None
+            for remedy in queue.triangle.recommendation.remedies
+        ]
+        found = [remedy for finding in report.findings for remedy in finding.remedies]
         sql = {
             line.strip()
-            for finding in report.findings
-            for remedy in finding.remedies
+            for remedy in (*found, *advised)
             for one in (*remedy.sql, *remedy.undo)
             for line in statement(one).lines()
         }

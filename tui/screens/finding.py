@@ -26,9 +26,6 @@ class FindingPane(Pane):
     FindingPane { layout: vertical; }
     FindingPane #chooser { height: auto; max-height: 4; border: none; padding: 0; background: $surface; text-wrap: nowrap; text-overflow: ellipsis; }
     FindingPane #detail { height: 1fr; padding: 0 1; }
-    .wide FindingPane { layout: horizontal; }
-    .wide FindingPane #chooser { width: 1fr; height: 100%; max-height: 100%; }
-    .wide FindingPane #detail { width: 2fr; height: 100%; border-left: solid $primary; }
     """
 
     def __init__(self, *, id: str) -> None:

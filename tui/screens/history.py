@@ -38,7 +38,6 @@ class HistoryPane(Pane):
     HistoryPane { layout: vertical; }
     HistoryPane #history-said { height: auto; padding: 0 1; }
     HistoryPane #plots { grid-size: 2; height: 1fr; }
-    .wide HistoryPane #plots { grid-size: 3; }
     """
 
     can_focus = True

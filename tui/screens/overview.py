@@ -47,9 +47,6 @@ class OverviewPane(Pane):
     OverviewPane #story-box { height: 1fr; min-height: 3; border-top: solid $primary; border-title-align: left; }
     OverviewPane #story { height: auto; max-height: 100%; border: none; padding: 0; background: $background; }
     OverviewPane #remarks { height: auto; color: $text-muted; padding: 0 1; }
-    .wide OverviewPane { layout: horizontal; }
-    .wide OverviewPane #queues { width: 3fr; height: 100%; }
-    .wide OverviewPane #story-box { width: 2fr; height: 100%; border-top: none; border-left: solid $primary; }
     """
 
     def compose(self) -> ComposeResult:

@@ -49,7 +49,7 @@ class Bars(Widget):
         """Return one line of the picture."""
         if not self._lines:
             self._lines = self._drawn()
-        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width)
+        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, self.rich_style)
 
     def _drawn(self) -> list[Strip]:
         height, room = max(self.size.height - 1, 1), self.room
@@ -74,7 +74,7 @@ class Bars(Widget):
         for group in GROUPS:
             legend.append(Segment(LETTERS[group], plain + Style.parse(RICH_GROUP[group])))
             legend.append(Segment(f" {group}  ", plain))
-        lines.append(Strip(legend).adjust_cell_length(self.size.width))
+        lines.append(Strip(legend).adjust_cell_length(self.size.width, plain))
         return lines
 
 

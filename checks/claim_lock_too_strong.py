@@ -1,0 +1,128 @@
+"""The claim's lock makes writers of child tables wait.
+
+A row that refers to a job must see that the job exists: its foreign key check takes FOR KEY SHARE on the job. FOR UPDATE conflicts with
+that, FOR NO KEY UPDATE does not, and it excludes other workers just as well. While a claim holds FOR UPDATE, everybody who adds a log
+line, an execution or an event for the job waits, and crossed waits end in a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import claiming, remedy, sqlcorrect
+from pgqdoctor.check import ACTIVITY, STATEMENTS, Check
+from pgqdoctor.finding import Evidence, Finding, Severity
+from pgqdoctor.names import same_table
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue
+from pgqdoctor.rows import ForeignKeyRow
+from pgqdoctor.sqlread import read_sql
+from pgqdoctor.words import count, shortened
+
+ROW_WAITS = ("transactionid", "tuple")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When the waits matter."""
+
+    waiting: Annotated[float, "sessions that wait at an average moment while they write a child row: a fifth of a session is felt"] = 0.2
+    critical: Annotated[float, "sessions that wait at an average moment: as many as a small pool has"] = 5.0
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Report FOR UPDATE claims beside waiting writers of tables that refer to the queue."""
+    strong = [
+        one for one in queue.claims if one.seen.seen and one.claim.lock is not None and one.claim.lock.strength == "update"
+    ]
+    children = [row for row in queue.foreign_keys if row.parent in queue.oids and row.child not in queue.oids]
+    if not strong or not children or not queue.sample_count:
+        return
+    key, waiting, pids = _waiting(seen, queue, children)
+    if key is None or waiting < limits.waiting:
+        return
+    severity: Severity = "critical" if waiting >= limits.critical else "warning"
+    one = strong[0]
+    text = sqlcorrect.weaker_lock(one.seen.statement.text, one.claim)
+    sql = claiming.printed(queue, text) if text is not None else None
+    yield Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        title=(
+            f"{count(waiting)} writers of {key.child_name} wait at any moment for claims of {queue.name}: "
+            f"FOR UPDATE shuts out the checks of foreign key {key.name}"
+        ),
+        why=(
+            "The foreign key check locks the job FOR KEY SHARE. That conflicts with FOR UPDATE, which announces that the key may change, "
+            "and not with FOR NO KEY UPDATE, which excludes other workers all the same."
+        ),
+        evidence=(
+            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            Evidence(what="foreign key", value=key.name, unit="", source="pg_constraint"),
+            Evidence(what="waiting writers", value=round(waiting, 2), unit="sessions", source="samples of pg_stat_activity"),
+        ),
+        remedies=(
+            remedy.corrected_statement(
+                sql=(sql,),
+                title="Lock with FOR NO KEY UPDATE",
+                expect=(
+                    "child rows are written while the job is claimed; other workers still skip it. A DELETE of the job in the same transaction takes "
+                    f"the strong lock all the same.{claiming.with_parameters(sql)}"
+                ),
+            ),
+        )
+        if sql is not None
+        else (),
+        subject=key.name,
+        pids=pids,
+        relations=(queue.oid, key.child),
+    )
+
+
+def _waiting(
+    seen: Observation, queue: Queue, children: list[ForeignKeyRow]
+) -> tuple[ForeignKeyRow | None, float, tuple[int, ...]]:
+    """Return the foreign key whose child has the most waiting writers, how many at an average moment, and who."""
+    tables = {row.oid: row for row in seen.catalog.tables}
+    writes: dict[int, ForeignKeyRow] = {}
+    for place, text in enumerate(seen.texts):
+        for statement in read_sql(text).statements:
+            for write in statement.writes:
+                for key in children:
+                    row = tables.get(key.child)
+                    schema, name = (row.schema, row.name) if row is not None else _split(key.child_name)
+                    if write.kind in ("insert", "update") and same_table(write.table, schema, name):
+                        writes.setdefault(place, key)
+    waits = [
+        (writes[session.text], session.pid)
+        for sample in seen.samples
+        for session in sample.sessions
+        if session.text in writes and session.wait_type == "Lock" and session.wait_event in ROW_WAITS
+    ]
+    if not waits:
+        return None, 0.0, ()
+    keys = [key for key, _ in waits]
+    worst = max(keys, key=keys.count)
+    return worst, keys.count(worst) / queue.sample_count, tuple(sorted({pid for key, pid in waits if key == worst}))
+
+
+def _split(name: str) -> tuple[str, str]:
+    schema, _, table = name.rpartition(".")
+    return schema.strip('"') or "public", table.strip('"')
+
+
+CHECK = Check(
+    title="The claim's lock is stronger than it needs",
+    needs=(STATEMENTS, ACTIVITY),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=("https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-ROWS",),
+    look_alikes=(
+        "FOR UPDATE on a queue that no table refers to",
+        "FOR NO KEY UPDATE, which is a full lock for a claim",
+        "child rows written without waiting",
+    ),
+)
