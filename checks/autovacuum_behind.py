@@ -273,6 +273,7 @@ def _workers_busy(seen: Observation, queue: Queue, leaf: LeafUpkeep) -> Iterator
             if known is not None
             else f"database {row.database or '?'}"
         )
+    whole = "The only autovacuum worker is" if most == 1 else f"All {most} autovacuum workers are"
     restart = not seen.server.has(Feature.WORKERS_WITHOUT_RESTART)
     yield Finding(
         check=CHECK.id,
@@ -280,7 +281,7 @@ def _workers_busy(seen: Observation, queue: Queue, leaf: LeafUpkeep) -> Iterator
         queue=queue.name,
         subject="workers",
         title=(
-            f"All {most} autovacuum workers are busy elsewhere ({', '.join(dict.fromkeys(where))}), while "
+            f"{whole} busy elsewhere ({', '.join(dict.fromkeys(where))}), while "
             f"{count(leaf.dead)} dead rows of {_target(leaf)} wait; the last vacuum came {_never(leaf)}"
         ),
         why=(

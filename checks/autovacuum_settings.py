@@ -113,7 +113,9 @@ def _threshold_remedies(
     """Set a fixed threshold, one remedy per set of present options so that each undo is exact."""
     naptime = vacuuming.parameter(leaves[0].table, queue.catalog, "autovacuum_naptime")
     making = max(one.making for one in leaves)
-    threshold, period = vacuuming.threshold_for(making, naptime, least=limits.least_threshold, most=limits.most_threshold)
+    threshold, period = vacuuming.threshold_for(
+        making, naptime, least=limits.least_threshold, most=limits.most_threshold
+    )
     wanted = {
         **(also or {}),
         "autovacuum_vacuum_scale_factor": "0",

@@ -1,8 +1,9 @@
 """An advisory lock is taken for each row that the claim looks at.
 
-A function such as pg_try_advisory_lock(id) in WHERE is evaluated for every row that the scan meets before it, not for the one row that is
-returned. Where the rows are sorted afterwards, every ready job is locked; the session keeps all those locks, and the other workers find
-nothing. The function belongs on the one row already chosen.
+A function such as pg_try_advisory_lock(id) in WHERE is evaluated for every row that the scan meets before it,
+not for the one row that is returned. Where the rows are sorted afterwards, every ready job is locked; the
+session keeps all those locks, and the other workers find nothing. The function belongs on the one row already
+chosen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Annotated
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim
 from pgqdoctor.words import count, shortened
@@ -24,12 +26,17 @@ from pgqdoctor.words import count, shortened
 class Limits:
     """When the locks do harm."""
 
-    locks: Annotated[int, "advisory locks of one session: a worker that holds one for each job it runs has a few"] = 20
-    critical_locks: Annotated[int, "advisory locks of one session, from which the server's shared lock table is at risk as well"] = 1_000
+    locks: Annotated[
+        int, "advisory locks of one session: a worker that holds one for each job it runs has a few"
+    ] = 20
+    critical_locks: Annotated[
+        int, "advisory locks of one session, from which the server's shared lock table is at risk as well"
+    ] = 1_000
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
-    """Report a lock function in the scanned WHERE: as harm where its locks pile up or the plan sorts behind it."""
+    """Report a lock function in the scanned WHERE: as harm where its locks pile up or the plan sorts behind
+    it."""
     risky = [one for one in queue.claims if one.claim.advisory and one.seen.seen]
     if not risky:
         return
@@ -38,16 +45,29 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     sorted_after = _sorted_after(queue, one)
     if held < limits.locks and not sorted_after:
         return
-    severity: Severity = "critical" if held >= limits.critical_locks else "warning" if held >= limits.locks else "notice"
+    severity: Severity = (
+        "critical" if held >= limits.critical_locks else "warning" if held >= limits.locks else "notice"
+    )
     function = one.claim.advisory[0]
-    many = f"session {pid} holds {count(held)} advisory locks" if held >= limits.locks else "its plan sorts after the function has been called"
+    many = (
+        f"session {pid} holds {count(held)} advisory locks"
+        if held >= limits.locks
+        else "its plan sorts after the function has been called"
+    )
     evidence = [
         Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
         Evidence(what="advisory locks of one session", value=held, unit="locks", source="pg_locks"),
     ]
     plan = queue.plan
     if plan is not None and plan.facts.filter is not None:
-        evidence.append(Evidence(what="evaluated for each row", value=shortened(plan.facts.filter, 200), unit="", source="EXPLAIN"))
+        evidence.append(
+            Evidence(
+                what="evaluated for each row",
+                value=shortened(plan.facts.filter, 200),
+                unit="",
+                source="EXPLAIN",
+            )
+        )
     yield Finding(
         check=CHECK.id,
         severity=severity,
@@ -97,6 +117,7 @@ CHECK = Check(
     needs=(STATEMENTS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_claims.advisory_lock,
     references=("https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS",),
     look_alikes=(
         "a lock function on the one row that an inner LIMIT 1 has chosen",

@@ -1,8 +1,9 @@
 """Most claims find nothing.
 
-A worker that asks again at once when the queue is empty makes the server parse, plan, lock and answer for nothing. One poll is
-cheap; thousands a second are a core, and they are multiplied by workers and queues. If jobs are ready and the claims still find nothing,
-it is another illness: the jobs are locked, or the claim's other conditions shut them out.
+A worker that asks again at once when the queue is empty makes the server parse, plan, lock and answer for
+nothing. One poll is cheap; thousands a second are a core, and they are multiplied by workers and queues. If
+jobs are ready and the claims still find nothing, it is another illness: the jobs are locked, or the claim's
+other conditions shut them out.
 """
 
 from __future__ import annotations
@@ -26,15 +27,23 @@ class Limits:
     """When asking in vain costs something."""
 
     empty_rate: Annotated[
-        float, "claims per second that find nothing: a hundred workers that ask once a second, as healthy ones do, make 100"
+        float,
+        "claims per second that find nothing: a hundred workers that ask once a second, as healthy ones do, make 100",
     ] = 200.0
-    per_won: Annotated[float, "claims that find nothing for each job taken: below it the polls keep pace with the work"] = 3.0
-    core: Annotated[float, "ratio of one core spent in claims that find nothing, which hurts whatever their rate"] = 0.1
+    per_won: Annotated[
+        float, "claims that find nothing for each job taken: below it the polls keep pace with the work"
+    ] = 3.0
+    core: Annotated[
+        float, "ratio of one core spent in claims that find nothing, which hurts whatever their rate"
+    ] = 0.1
     critical_core: Annotated[float, "ratio of one core: the polls fill it"] = 1.0
     critical_rate: Annotated[
-        float, "claims per second that find nothing: 18,500 a second from 8 workers were measured to fill two cores, clients included"
+        float,
+        "claims per second that find nothing: 18,500 a second from 8 workers were measured to fill two cores, clients included",
     ] = 10_000.0
-    starved_calls: Annotated[int, "claims in the window that found nothing while jobs were ready: fewer may be chance"] = 5
+    starved_calls: Annotated[
+        int, "claims in the window that found nothing while jobs were ready: fewer may be chance"
+    ] = 5
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -49,10 +58,16 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     # A batch claim returns several rows: at least so many calls found nothing.
     empty = max(calls - rows, 0)
     per_second = queue.churn.per_second(empty)
-    core = sum(one.total_ms for one in statements) / 1000 / queue.churn.seconds * empty / calls if queue.churn.seconds > 0 else 0.0
+    core = (
+        sum(one.total_ms for one in statements) / 1000 / queue.churn.seconds * empty / calls
+        if queue.churn.seconds > 0
+        else 0.0
+    )
     if empty < limits.per_won * rows or (per_second < limits.empty_rate and core < limits.core):
         return
-    severity: Severity = "critical" if core >= limits.critical_core or per_second >= limits.critical_rate else "warning"
+    severity: Severity = (
+        "critical" if core >= limits.critical_core or per_second >= limits.critical_rate else "warning"
+    )
     spent = f", {percent(core)} of a core" if core >= 0.01 else ""
     yield Finding(
         check=CHECK.id,
@@ -64,10 +79,27 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             "costs, on the server and on the network."
         ),
         evidence=(
-            Evidence(what="claims that find nothing, at least", value=round(per_second, 1), unit="per second", source="pg_stat_statements"),
-            Evidence(what="jobs taken", value=round(queue.churn.per_second(rows), 1), unit="per second", source="pg_stat_statements"),
-            Evidence(what="time in those claims", value=round(core, 3), unit="ratio", source="pg_stat_statements, of one core"),
-            Evidence(what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source),
+            Evidence(
+                what="claims that find nothing, at least",
+                value=round(per_second, 1),
+                unit="per second",
+                source="pg_stat_statements",
+            ),
+            Evidence(
+                what="jobs taken",
+                value=round(queue.churn.per_second(rows), 1),
+                unit="per second",
+                source="pg_stat_statements",
+            ),
+            Evidence(
+                what="time in those claims",
+                value=round(core, 3),
+                unit="ratio",
+                source="pg_stat_statements, of one core",
+            ),
+            Evidence(
+                what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source
+            ),
             *_ready_evidence(queue),
         ),
         remedies=(_back_off(queue, per_second),),
@@ -81,7 +113,8 @@ def _most(ratio: float) -> str:
 
 
 def _asking(queue: Queue) -> tuple[SeenStatement, ...]:
-    """Return the statements that ask for a job: claims that look for one, and unlocked looks before an update by key."""
+    """Return the statements that ask for a job: claims that look for one, and unlocked looks before an update
+    by key."""
     found = {one.seen.key: one.seen for one in queue.claims if not one.claim.by_key and one.seen.calls > 0}
     if not found:
         found = {one.seen.key: one.seen for one in claiming.polls(queue) if one.seen.calls > 0}
@@ -124,9 +157,16 @@ def _starving(queue: Queue, statements: tuple[SeenStatement, ...], calls: int) -
         title=f"Claims of {queue.name} find nothing although {more}{count(ready)} jobs are ready: {cause}",
         why=why,
         evidence=(
-            Evidence(what="claims that found nothing", value=calls, unit="calls", source="pg_stat_statements, in the window"),
+            Evidence(
+                what="claims that found nothing",
+                value=calls,
+                unit="calls",
+                source="pg_stat_statements, in the window",
+            ),
             *_ready_evidence(queue),
-            Evidence(what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source),
+            Evidence(
+                what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source
+            ),
             *(claiming.plan_evidence(plan) if plan is not None else ()),
         ),
         remedies=(),
@@ -139,9 +179,23 @@ def _ready_evidence(queue: Queue) -> tuple[Evidence, ...]:
     probe = queue.probe
     if probe is None or probe.ready_rows is None:
         return ()
-    found = [Evidence(what="ready jobs", value=probe.ready_rows, unit="rows", source=f"bounded look: {queue.identity.ready_predicate}")]
+    found = [
+        Evidence(
+            what="ready jobs",
+            value=probe.ready_rows,
+            unit="rows",
+            source=f"bounded look: {queue.identity.ready_predicate}",
+        )
+    ]
     if probe.oldest_ready_age_s is not None:
-        found.append(Evidence(what="oldest of them", value=round(probe.oldest_ready_age_s, 1), unit="seconds", source="bounded look"))
+        found.append(
+            Evidence(
+                what="oldest of them",
+                value=round(probe.oldest_ready_age_s, 1),
+                unit="seconds",
+                source="bounded look",
+            )
+        )
     return tuple(found)
 
 

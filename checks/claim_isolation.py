@@ -1,8 +1,9 @@
 """Claims fail because of their isolation level.
 
-In REPEATABLE READ and SERIALIZABLE a claim may not move on from a row that another worker has just taken: it fails with 40001 "could not
-serialize access" instead of skipping the row. The work up to there is thrown away, and the worker usually sleeps before it tries again. READ
-COMMITTED with SKIP LOCKED is enough for a claim: the row lock is what makes it safe.
+In REPEATABLE READ and SERIALIZABLE a claim may not move on from a row that another worker has just taken: it
+fails with 40001 "could not serialize access" instead of skipping the row. The work up to there is thrown
+away, and the worker usually sleeps before it tries again. READ COMMITTED with SKIP LOCKED is enough for a
+claim: the row lock is what makes it safe.
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ STRICT = ("repeatable read", "serializable")
 class Limits:
     """When failures are more than a designed retry."""
 
-    failed: Annotated[float, "ratio of transactions rolled back: 8 workers were measured at 17 to 26%, and at 0 in READ COMMITTED"] = 0.05
+    failed: Annotated[
+        float,
+        "ratio of transactions rolled back: 8 workers were measured at 17 to 26%, and at 0 in READ COMMITTED",
+    ] = 0.05
     failed_rate: Annotated[float, "rollbacks per second: a few retries a second belong to the design"] = 5.0
     critical: Annotated[float, "ratio of transactions rolled back: most of the work is thrown away"] = 0.5
-    begins: Annotated[float, "ratio of strict transactions to claims, from which the claims are taken to run in them"] = 0.5
+    begins: Annotated[
+        float, "ratio of strict transactions to claims, from which the claims are taken to run in them"
+    ] = 0.5
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -59,14 +65,34 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         ),
         evidence=(
             Evidence(what="isolation level", value=level, unit="", source=how),
-            Evidence(what="rolled back", value=failed, unit="transactions", source="pg_stat_database, in the window, whole database"),
-            Evidence(what="committed", value=committed, unit="transactions", source="pg_stat_database, in the window, whole database"),
+            Evidence(
+                what="rolled back",
+                value=failed,
+                unit="transactions",
+                source="pg_stat_database, in the window, whole database",
+            ),
+            Evidence(
+                what="committed",
+                value=committed,
+                unit="transactions",
+                source="pg_stat_database, in the window, whole database",
+            ),
             Evidence(what="claims", value=claims, unit="calls", source="pg_stat_statements, in the window"),
-            *((Evidence(what="claim", value=shortened(claim.seen.text, 300), unit="", source=claim.seen.source),) if claim is not None else ()),
+            *(
+                (
+                    Evidence(
+                        what="claim", value=shortened(claim.seen.text, 300), unit="", source=claim.seen.source
+                    ),
+                )
+                if claim is not None
+                else ()
+            ),
         ),
         remedies=(
             remedy.corrected_statement(
-                sql=("BEGIN ISOLATION LEVEL READ COMMITTED;", claiming.printed(queue, text), "COMMIT;") if text is not None else (),
+                sql=("BEGIN ISOLATION LEVEL READ COMMITTED;", claiming.printed(queue, text), "COMMIT;")
+                if text is not None
+                else (),
                 title="Claim in READ COMMITTED; what the job does afterwards may use another level in a transaction of its own",
                 expect="claims skip the rows that others have taken instead of failing",
             ),
@@ -76,7 +102,8 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 
 
 def _level(seen: Observation) -> tuple[str | None, str, int | None]:
-    """Return the strict level in use, where that shows, and how many transactions began with it (None for all of them)."""
+    """Return the strict level in use, where that shows, and how many transactions began with it (None for all
+    of them)."""
     default = seen.catalog.setting("default_transaction_isolation")
     if default in STRICT:
         return default, "default_transaction_isolation", None

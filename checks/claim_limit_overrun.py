@@ -1,9 +1,10 @@
 """The claim may take more jobs than its LIMIT says.
 
-In UPDATE ... WHERE id IN (SELECT ... LIMIT n FOR UPDATE SKIP LOCKED) the sub-select is an input of a join. If the planner expects few
-rows it chooses a nested loop that executes the sub-select once for each row of the table, and each time it skips the rows
-already taken and takes n more. One worker then holds a whole batch of jobs it did not ask for. The server regards this as correct. A CTE AS
-MATERIALIZED, or = (SELECT ... LIMIT 1), is computed once whatever the plan; ANALYZE only hides it until the next time.
+In UPDATE ... WHERE id IN (SELECT ... LIMIT n FOR UPDATE SKIP LOCKED) the sub-select is an input of a join. If
+the planner expects few rows it chooses a nested loop that executes the sub-select once for each row of the
+table, and each time it skips the rows already taken and takes n more. One worker then holds a whole batch of
+jobs it did not ask for. The server regards this as correct. A CTE AS MATERIALIZED, or = (SELECT ... LIMIT 1),
+is computed once whatever the plan; ANALYZE only hides it until the next time.
 """
 
 from __future__ import annotations
@@ -49,10 +50,18 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     else:
         title = f"The claim of {queue.name} relies on the planner to respect its LIMIT: another plan would execute the sub-select many times"
     text = sqlcorrect.materialized(one.seen.statement.text, one.claim)
-    sql = claiming.printed(queue, text, limit=str(limit) if limit is not None else None) if text is not None else None
+    sql = (
+        claiming.printed(queue, text, limit=str(limit) if limit is not None else None)
+        if text is not None
+        else None
+    )
     evidence = [Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source)]
     if per_call is not None:
-        evidence.append(Evidence(what="jobs per claim", value=round(per_call, 1), unit="rows", source="pg_stat_statements"))
+        evidence.append(
+            Evidence(
+                what="jobs per claim", value=round(per_call, 1), unit="rows", source="pg_stat_statements"
+            )
+        )
     if limit is not None:
         evidence.append(Evidence(what="LIMIT", value=limit, unit="rows", source=one.seen.source))
     yield Finding(
@@ -85,7 +94,8 @@ def _rows_per_call(one: SeenClaim, limits: Limits) -> float | None:
 
 
 def _planned_in_a_loop(queue: Queue) -> bool:
-    """Tell whether the plan of the whole statement has a LIMIT on the inner side of a nested loop, without a Materialize above it."""
+    """Tell whether the plan of the whole statement has a LIMIT on the inner side of a nested loop, without a
+    Materialize above it."""
     for one in queue.probe.whole_plans if queue.probe is not None else ():
         if one.document is None:
             continue
@@ -103,7 +113,15 @@ def _repeated(path: tuple[Node, ...]) -> bool:
         return False
     for place in range(len(path) - 1, 0, -1):
         node, parent = path[place], path[place - 1]
-        if node.subplan_name is not None or node.node_type in ("Materialize", "CTE Scan", "Hash", "Sort", "Aggregate", "HashAggregate", "Memoize"):
+        if node.subplan_name is not None or node.node_type in (
+            "Materialize",
+            "CTE Scan",
+            "Hash",
+            "Sort",
+            "Aggregate",
+            "HashAggregate",
+            "Memoize",
+        ):
             return False
         if parent.node_type == "Nested Loop" and node.parent_relationship == "Inner":
             return True
@@ -116,7 +134,9 @@ CHECK = Check(
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.limit_overrun,
-    references=("https://www.postgresql.org/docs/current/queries-with.html#QUERIES-WITH-CTE-MATERIALIZATION",),
+    references=(
+        "https://www.postgresql.org/docs/current/queries-with.html#QUERIES-WITH-CTE-MATERIALIZATION",
+    ),
     look_alikes=(
         "a CTE with FOR UPDATE, or AS MATERIALIZED: computed once",
         "= (SELECT ... LIMIT 1) and = ANY (ARRAY(SELECT ...)): computed once before the UPDATE begins",

@@ -1,8 +1,9 @@
 """The claim's lock makes writers of child tables wait.
 
-A row that refers to a job must see that the job exists: its foreign key check takes FOR KEY SHARE on the job. FOR UPDATE conflicts with
-that, FOR NO KEY UPDATE does not, and it excludes other workers just as well. While a claim holds FOR UPDATE, everybody who adds a log
-line, an execution or an event for the job waits, and crossed waits end in a deadlock.
+A row that refers to a job must see that the job exists: its foreign key check takes FOR KEY SHARE on the job.
+FOR UPDATE conflicts with that, FOR NO KEY UPDATE does not, and it excludes other workers just as well. While
+a claim holds FOR UPDATE, everybody who adds a log line, an execution or an event for the job waits, and
+crossed waits end in a deadlock.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Annotated
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import ACTIVITY, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
+from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
@@ -28,14 +30,19 @@ ROW_WAITS = ("transactionid", "tuple")
 class Limits:
     """When the waits matter."""
 
-    waiting: Annotated[float, "sessions that wait at an average moment while they write a child row: a fifth of a session is felt"] = 0.2
+    waiting: Annotated[
+        float,
+        "sessions that wait at an average moment while they write a child row: a fifth of a session is felt",
+    ] = 0.2
     critical: Annotated[float, "sessions that wait at an average moment: as many as a small pool has"] = 5.0
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report FOR UPDATE claims beside waiting writers of tables that refer to the queue."""
     strong = [
-        one for one in queue.claims if one.seen.seen and one.claim.lock is not None and one.claim.lock.strength == "update"
+        one
+        for one in queue.claims
+        if one.seen.seen and one.claim.lock is not None and one.claim.lock.strength == "update"
     ]
     children = [row for row in queue.foreign_keys if row.parent in queue.oids and row.child not in queue.oids]
     if not strong or not children or not queue.sample_count:
@@ -62,7 +69,12 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         evidence=(
             Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
             Evidence(what="foreign key", value=key.name, unit="", source="pg_constraint"),
-            Evidence(what="waiting writers", value=round(waiting, 2), unit="sessions", source="samples of pg_stat_activity"),
+            Evidence(
+                what="waiting writers",
+                value=round(waiting, 2),
+                unit="sessions",
+                source="samples of pg_stat_activity",
+            ),
         ),
         remedies=(
             remedy.corrected_statement(
@@ -85,7 +97,8 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 def _waiting(
     seen: Observation, queue: Queue, children: list[ForeignKeyRow]
 ) -> tuple[ForeignKeyRow | None, float, tuple[int, ...]]:
-    """Return the foreign key whose child has the most waiting writers, how many at an average moment, and who."""
+    """Return the foreign key whose child has the most waiting writers, how many at an average moment, and
+    who."""
     tables = {row.oid: row for row in seen.catalog.tables}
     writes: dict[int, ForeignKeyRow] = {}
     for place, text in enumerate(seen.texts):
@@ -106,7 +119,11 @@ def _waiting(
         return None, 0.0, ()
     keys = [key for key, _ in waits]
     worst = max(keys, key=keys.count)
-    return worst, keys.count(worst) / queue.sample_count, tuple(sorted({pid for key, pid in waits if key == worst}))
+    return (
+        worst,
+        keys.count(worst) / queue.sample_count,
+        tuple(sorted({pid for key, pid in waits if key == worst})),
+    )
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -119,6 +136,7 @@ CHECK = Check(
     needs=(STATEMENTS, ACTIVITY),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_claims.lock_too_strong,
     references=("https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-ROWS",),
     look_alikes=(
         "FOR UPDATE on a queue that no table refers to",

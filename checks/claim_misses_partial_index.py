@@ -1,8 +1,9 @@
 """The claim cannot use the partial index that was made for it.
 
-A partial index serves a statement only if the planner can prove its predicate from the text. A state that is passed as a bind parameter
-proves nothing once the plan is made for any value, and a cast of the state column hides the comparison. The claim then reads the
-whole table or a larger index, although the right index is there.
+A partial index serves a statement only if the planner can prove its predicate from the text. A state that is
+passed as a bind parameter proves nothing once the plan is made for any value, and a cast of the state column
+hides the comparison. The claim then reads the whole table or a larger index, although the right index is
+there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import PLAN, STATEMENTS, Check
 from pgqdoctor.discover import predicate_conditions
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lint import serving as lint_serving
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import IndexRow
@@ -27,10 +29,18 @@ class Limits:
     """When the index is passed by, and what that costs."""
 
     calls: Annotated[int, "claims in the window: fewer do not show what plan they get"] = 20
-    scans: Annotated[float, "ratio of scans of the partial index to claims: the doctor's own EXPLAIN makes one or two of them"] = 0.1
-    buffers: Annotated[float, "buffers per claim on average: below it the other plan is as good, as on a table of a few pages"] = 50.0
+    scans: Annotated[
+        float,
+        "ratio of scans of the partial index to claims: the doctor's own EXPLAIN makes one or two of them",
+    ] = 0.1
+    buffers: Annotated[
+        float,
+        "buffers per claim on average: below it the other plan is as good, as on a table of a few pages",
+    ] = 50.0
     times: Annotated[float, "times what the claim reads with the state written into its text"] = 5.0
-    critical_buffers: Annotated[float, "buffers per claim: hundreds of times what the index would need"] = 1_000.0
+    critical_buffers: Annotated[float, "buffers per claim: hundreds of times what the index would need"] = (
+        1_000.0
+    )
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -52,7 +62,15 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             return
         served = index.name in plan.facts.indexes and plan.facts.buffers is not None
         if served and per_call >= limits.times * max(plan.facts.buffers or 0, 1):
-            yield _finding(queue, claim, index, plan, per_call, "its plan is made for any value of a bound parameter", limits)
+            yield _finding(
+                queue,
+                claim,
+                index,
+                plan,
+                per_call,
+                "its plan is made for any value of a bound parameter",
+                limits,
+            )
             return
 
 
@@ -62,7 +80,9 @@ def _made_for_it(queue: Queue) -> tuple[IndexRow, ...]:
     return tuple(
         index
         for index in queue.indexes
-        if index.valid and index.has_predicate and any(one.column == state for one in claiming.flat(predicate_conditions(index)))
+        if index.valid
+        and index.has_predicate
+        and any(one.column == state for one in claiming.flat(predicate_conditions(index)))
     )
 
 
@@ -70,30 +90,61 @@ def _cast(queue: Queue, claim: SeenClaim) -> str | None:
     """Return the cast of the state column in the claim's condition as SQL writes it, None without one."""
     state = queue.identity.roles.state
     row = queue.column(state) if state is not None else None
-    found = next((one.cast for one in claiming.flat(claim.claim.conditions) if one.column == state and one.cast is not None), None)
+    found = next(
+        (
+            one.cast
+            for one in claiming.flat(claim.claim.conditions)
+            if one.column == state and one.cast is not None
+        ),
+        None,
+    )
     if state is None or row is None or found is None or found == row.type_name:
         return None
     return f"{quote_ident(state)} to {found}"
 
 
 def _finding(
-    queue: Queue, claim: SeenClaim, index: IndexRow, plan: ReadPlan, per_call: float, cause: str, limits: Limits
+    queue: Queue,
+    claim: SeenClaim,
+    index: IndexRow,
+    plan: ReadPlan,
+    per_call: float,
+    cause: str,
+    limits: Limits,
 ) -> Finding:
     generic = queue.generic_plan
     severity: Severity = "critical" if per_call >= limits.critical_buffers else "warning"
     scans = next((one.scans for one in queue.index_churn if one.oid == index.oid), 0)
-    with_constant = f" instead of {count(plan.facts.buffers)}" if index.name in plan.facts.indexes and plan.facts.buffers is not None else ""
+    with_constant = (
+        f" instead of {count(plan.facts.buffers)}"
+        if index.name in plan.facts.indexes and plan.facts.buffers is not None
+        else ""
+    )
     name = f"{quote_ident(index.schema)}.{quote_ident(index.name)}"
     evidence = [
         Evidence(what="claim", value=shortened(claim.seen.text, 300), unit="", source=claim.seen.source),
-        Evidence(what="claim reads on average", value=round(per_call, 1), unit="buffers", source="pg_stat_statements"),
-        Evidence(what="claims", value=claim.seen.calls, unit="calls", source="pg_stat_statements, in the window"),
-        Evidence(what=f"scans of {name}", value=scans, unit="calls", source="pg_stat_user_indexes, in the window"),
+        Evidence(
+            what="claim reads on average",
+            value=round(per_call, 1),
+            unit="buffers",
+            source="pg_stat_statements",
+        ),
+        Evidence(
+            what="claims", value=claim.seen.calls, unit="calls", source="pg_stat_statements, in the window"
+        ),
+        Evidence(
+            what=f"scans of {name}", value=scans, unit="calls", source="pg_stat_user_indexes, in the window"
+        ),
         Evidence(what="its predicate", value=index.predicate or "", unit="", source="pg_index"),
     ]
     if generic is not None:
         evidence.append(
-            Evidence(what="plan for any value", value=generic.facts.index or generic.facts.scan_type, unit="", source="EXPLAIN of the generic plan")
+            Evidence(
+                what="plan for any value",
+                value=generic.facts.index or generic.facts.scan_type,
+                unit="",
+                source="EXPLAIN of the generic plan",
+            )
         )
     return Finding(
         check=CHECK.id,
@@ -132,6 +183,7 @@ CHECK = Check(
     needs=(PLAN, STATEMENTS),
     limits=Limits(),
     evaluate=evaluate,
+    lint=lint_serving.misses_partial_index,
     references=(
         "https://www.postgresql.org/docs/current/indexes-partial.html",
         "https://www.postgresql.org/docs/current/sql-prepare.html#SQL-PREPARE-NOTES",

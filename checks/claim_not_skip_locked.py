@@ -1,8 +1,9 @@
 """Workers line up for one row, or race for it and lose.
 
-FOR UPDATE without SKIP LOCKED makes every worker pick the same first job and wait for whoever holds its lock. With a guarded UPDATE
-(... AND state = 'ready') nobody runs a job twice, but all workers try the same head of the queue and most of them change nothing.
-In both designs more workers add waiting rather than throughput. At a few claims per second a guarded UPDATE is sound.
+FOR UPDATE without SKIP LOCKED makes every worker pick the same first job and wait for whoever holds its lock.
+With a guarded UPDATE (... AND state = 'ready') nobody runs a job twice, but all workers try the same head of
+the queue and most of them change nothing. In both designs more workers add waiting rather than throughput. At
+a few claims per second a guarded UPDATE is sound.
 """
 
 from __future__ import annotations
@@ -28,22 +29,35 @@ class Limits:
     """When waiting and losing cost something."""
 
     waiting_workers: Annotated[
-        float, "workers that wait for a row at an average moment: below half a worker the line is as good as none"
+        float,
+        "workers that wait for a row at an average moment: below half a worker the line is as good as none",
     ] = 0.5
-    waiting_share: Annotated[float, "ratio of the moments at which a busy claim was waiting: rare collisions are no line"] = 0.2
+    waiting_share: Annotated[
+        float, "ratio of the moments at which a busy claim was waiting: rare collisions are no line"
+    ] = 0.2
     critical_workers: Annotated[
-        float, "workers that wait at an average moment, from which the queue is as slow as a single worker whatever is added"
+        float,
+        "workers that wait at an average moment, from which the queue is as slow as a single worker whatever is added",
     ] = 4.0
-    critical_share: Annotated[float, "ratio of busy moments spent waiting that goes with it (38 of 43 were measured in a convoy)"] = 0.75
-    lost_share: Annotated[float, "ratio of guarded updates that change nothing: a lost race now and then belongs to the design"] = 0.3
+    critical_share: Annotated[
+        float, "ratio of busy moments spent waiting that goes with it (38 of 43 were measured in a convoy)"
+    ] = 0.75
+    lost_share: Annotated[
+        float, "ratio of guarded updates that change nothing: a lost race now and then belongs to the design"
+    ] = 0.3
     lost_rate: Annotated[
-        float, "lost races per second: each is two statements and a round trip for nothing, and below this the server does not notice"
+        float,
+        "lost races per second: each is two statements and a round trip for nothing, and below this the server does not notice",
     ] = 20.0
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report the line at blocking claims, else the races lost at guarded ones."""
-    blocking = [one for one in queue.claims if one.seen.seen and one.claim.shape == "blocking" and not one.claim.by_key]
+    blocking = [
+        one
+        for one in queue.claims
+        if one.seen.seen and one.claim.shape == "blocking" and not one.claim.by_key
+    ]
     line = _line(queue, blocking, limits)
     if line is not None:
         yield line
@@ -56,7 +70,9 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 def _waits(queue: Queue, claims: list[SeenClaim]) -> tuple[int, int, tuple[int, ...]]:
     """Return samples of busy sessions at the claims, those of them waiting for a row, and who waited."""
     statements = {one.seen.statement for one in claims}
-    at = [one.session for one in queue.sessions if one.statement in statements and one.session.state == "active"]
+    at = [
+        one.session for one in queue.sessions if one.statement in statements and one.session.state == "active"
+    ]
     waiting = [one for one in at if one.wait_type == "Lock" and one.wait_event in ROW_WAITS]
     return len(at), len(waiting), tuple(sorted({one.pid for one in waiting}))
 
@@ -69,7 +85,9 @@ def _line(queue: Queue, claims: list[SeenClaim], limits: Limits) -> Finding | No
     behind = sum(
         1
         for one in queue.sessions
-        if one.session.state == "active" and one.session.wait_type == "Lock" and one.session.wait_event in ROW_WAITS
+        if one.session.state == "active"
+        and one.session.wait_type == "Lock"
+        and one.session.wait_event in ROW_WAITS
     )
     workers, share = behind / queue.sample_count, waiting / busy
     if workers < limits.waiting_workers or share < limits.waiting_share:
@@ -92,8 +110,18 @@ def _line(queue: Queue, claims: list[SeenClaim], limits: Limits) -> Finding | No
         ),
         evidence=(
             Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
-            Evidence(what="workers waiting for a row", value=round(workers, 1), unit="sessions", source="samples of pg_stat_activity"),
-            Evidence(what="of the claim's busy moments", value=round(share, 2), unit="ratio", source="samples of pg_stat_activity"),
+            Evidence(
+                what="workers waiting for a row",
+                value=round(workers, 1),
+                unit="sessions",
+                source="samples of pg_stat_activity",
+            ),
+            Evidence(
+                what="of the claim's busy moments",
+                value=round(share, 2),
+                unit="ratio",
+                source="samples of pg_stat_activity",
+            ),
             *claiming.rate_evidence(queue),
         ),
         remedies=tuple(_remedies(queue, one)),
@@ -105,21 +133,28 @@ def _line(queue: Queue, claims: list[SeenClaim], limits: Limits) -> Finding | No
 def _races(queue: Queue, limits: Limits) -> Finding | None:
     """Count guarded updates that changed nothing although they knew their job.
 
-    A one-statement claim that finds nothing may just have asked an empty queue: its misses count only while jobs are ready.
+    A one-statement claim that finds nothing may just have asked an empty queue: its misses count only while
+    jobs are ready.
     """
     guarded = [
         one
         for one in queue.claims
-        if one.claim.shape == "guarded" and one.claim.writes and one.seen.calls > 0 and (one.claim.by_key or _ready(queue))
+        if one.claim.shape == "guarded"
+        and one.claim.writes
+        and one.seen.calls > 0
+        and (one.claim.by_key or _ready(queue))
     ]
-    if not guarded or any(one.claim.shape in ("skip-locked", "delete-skip-locked") and one.seen.calls for one in queue.claims):
+    if not guarded or any(
+        one.claim.shape in ("skip-locked", "delete-skip-locked") and one.seen.calls for one in queue.claims
+    ):
         return None
     one = claiming.busiest(guarded)
     if one is None:
         return None
     tries = one.seen.calls
     if one.claim.by_key:
-        # Where the SELECT before it found nothing, some clients send the update all the same: that is an empty poll.
+        # Where the SELECT before it found nothing, some clients send the update all the same: that is an
+        # empty poll.
         found = sum(poll.seen.rows for poll in claiming.polls(queue))
         tries = min(tries, found) if found else tries
     lost = max(tries - one.seen.rows, 0)
@@ -131,11 +166,18 @@ def _races(queue: Queue, limits: Limits) -> Finding | None:
         Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
         Evidence(what="tries", value=tries, unit="calls", source="pg_stat_statements, in the window"),
         Evidence(what="won", value=one.seen.rows, unit="rows", source="pg_stat_statements, in the window"),
-        Evidence(what="lost races", value=round(per_second, 1), unit="per second", source="pg_stat_statements"),
+        Evidence(
+            what="lost races", value=round(per_second, 1), unit="per second", source="pg_stat_statements"
+        ),
     ]
     if busy:
         evidence.append(
-            Evidence(what="busy moments spent waiting for a row", value=round(waiting / busy, 2), unit="ratio", source="samples of pg_stat_activity")
+            Evidence(
+                what="busy moments spent waiting for a row",
+                value=round(waiting / busy, 2),
+                unit="ratio",
+                source="samples of pg_stat_activity",
+            )
         )
     return Finding(
         check=CHECK.id,

@@ -1,8 +1,9 @@
 """The claim walks over jobs that are finished.
 
-Without an index on what is ready, a claim reads finished jobs and throws them away until it meets one it may take. The finished ones
-usually come first in the order of the primary key, so each claim pays for the whole history, and pays more every day.
-A partial index on the ready state holds the few jobs that may be taken and nothing else.
+Without an index on what is ready, a claim reads finished jobs and throws them away until it meets one it may
+take. The finished ones usually come first in the order of the primary key, so each claim pays for the whole
+history, and pays more every day. A partial index on the ready state holds the few jobs that may be taken and
+nothing else.
 """
 
 from __future__ import annotations
@@ -26,14 +27,22 @@ class Limits:
     """When rows read in vain cost something."""
 
     rows: Annotated[
-        int, "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache"
+        int,
+        "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache",
     ] = 1_000
     rows_per_s: Annotated[
-        float, "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it"
+        float,
+        "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it",
     ] = 200_000.0
-    slow_rows: Annotated[int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"] = 50_000
-    critical_rows: Annotated[int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"] = 500_000
-    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = 10_000_000.0
+    slow_rows: Annotated[
+        int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"
+    ] = 50_000
+    critical_rows: Annotated[
+        int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"
+    ] = 500_000
+    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = (
+        10_000_000.0
+    )
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -58,7 +67,11 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             "No index leads to the ready jobs alone, so the claim reads rows in another state and filters them out before it meets one it may take. "
             "Its cost grows with every job that is finished and kept."
         ),
-        evidence=(*claiming.plan_evidence(walked.plan), *claiming.rate_evidence(queue), *_per_second(queue, walked)),
+        evidence=(
+            *claiming.plan_evidence(walked.plan),
+            *claiming.rate_evidence(queue),
+            *_per_second(queue, walked),
+        ),
         remedies=tuple(_remedies(queue, walked)),
         relations=(queue.oid,),
     )
@@ -69,7 +82,12 @@ def _per_second(queue: Queue, walked: Refused) -> tuple[Evidence, ...]:
     if per_second <= 0:
         return ()
     return (
-        Evidence(what="rows read in vain", value=round(per_second), unit="per second", source="EXPLAIN times calls of pg_stat_statements"),
+        Evidence(
+            what="rows read in vain",
+            value=round(per_second),
+            unit="per second",
+            source="EXPLAIN times calls of pg_stat_statements",
+        ),
     )
 
 
@@ -85,7 +103,9 @@ def _severity(queue: Queue, walked: Refused, limits: Limits) -> Severity:
 def _refuses_by_state(queue: Queue, plan: ReadPlan) -> bool:
     """Tell whether the scan has to look at the state of each row it meets."""
     state = queue.identity.roles.state
-    return state is not None and not claiming.state_by_index(queue, plan.facts) and plan.facts.filter is not None
+    return (
+        state is not None and not claiming.state_by_index(queue, plan.facts) and plan.facts.filter is not None
+    )
 
 
 def _unfinished(queue: Queue, plan: ReadPlan) -> Finding:
@@ -114,7 +134,8 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
 
 
 def _index(queue: Queue, buffers: float | None = None) -> Iterator[Remedy]:
-    """The index that serves the claim, unless there is one already: then the planner's choice is the fault, and another check's."""
+    """The index that serves the claim, unless there is one already: then the planner's choice is the fault,
+    and another check's."""
     claim = claiming.busiest(queue.claims)
     if claim is None:
         return

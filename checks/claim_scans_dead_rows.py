@@ -1,8 +1,9 @@
 """The claim walks over index entries of rows that are gone.
 
-A job that was claimed or finished leaves an entry at the head of the ready index, exactly where the next claim begins. Until vacuum removes
-them, each claim steps over all of them to find its job: the plan looks perfect, one row from the right index, and yet
-it reads thousands of buffers. What keeps the dead rows is the cause: a held xmin horizon, or vacuum that comes too seldom.
+A job that was claimed or finished leaves an entry at the head of the ready index, exactly where the next
+claim begins. Until vacuum removes them, each claim steps over all of them to find its job: the plan looks
+perfect, one row from the right index, and yet it reads thousands of buffers. What keeps the dead rows is the
+cause: a held xmin horizon, or vacuum that comes too seldom.
 """
 
 from __future__ import annotations
@@ -29,10 +30,20 @@ class Limits:
         "buffers of the claim that led to no visible row: 5,000 dead entries were measured to cost 115 of them in heap order and 5,014 "
         "scattered, so this is some 2,000 of the one or 40 of the other; up to three may be look-ups of system catalogs",
     ] = 40
-    entries: Annotated[int, "dead entries, where the plan counts them: fewer fit on a handful of index pages"] = 1_000
-    share: Annotated[float, "ratio of the scan's buffers that they make up: below half, something else is what the claim costs"] = 0.5
-    critical_buffers: Annotated[float, "buffers that led to no visible row: hundreds of times what a claim needs"] = 1_000.0
-    held_s: Annotated[float, "seconds a transaction must be open to make a vacuum useless: younger ones end before it matters"] = 3.0
+    entries: Annotated[
+        int, "dead entries, where the plan counts them: fewer fit on a handful of index pages"
+    ] = 1_000
+    share: Annotated[
+        float,
+        "ratio of the scan's buffers that they make up: below half, something else is what the claim costs",
+    ] = 0.5
+    critical_buffers: Annotated[
+        float, "buffers that led to no visible row: hundreds of times what a claim needs"
+    ] = 1_000.0
+    held_s: Annotated[
+        float,
+        "seconds a transaction must be open to make a vacuum useless: younger ones end before it matters",
+    ] = 3.0
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -51,7 +62,12 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     entries = ("" if walk.counted else "at least ") + f"{count(walk.dead_entries)} dead index entries"
     evidence = [
         *claiming.plan_evidence(plan),
-        Evidence(what="needed for the rows it saw", value=walk.expected_buffers, unit="buffers", source="computed from the plan"),
+        Evidence(
+            what="needed for the rows it saw",
+            value=walk.expected_buffers,
+            unit="buffers",
+            source="computed from the plan",
+        ),
         Evidence(
             what="dead entries" if walk.counted else "dead entries, at least",
             value=walk.dead_entries,
@@ -79,7 +95,9 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 def _hurts(walk: DeadWalk, limits: Limits) -> bool:
     if walk.counted and walk.dead_entries >= limits.entries:
         return True
-    return walk.unexplained_buffers >= limits.buffers and walk.unexplained_buffers >= limits.share * walk.buffers
+    return (
+        walk.unexplained_buffers >= limits.buffers and walk.unexplained_buffers >= limits.share * walk.buffers
+    )
 
 
 def _unfinished(seen: Observation, queue: Queue, plan: ReadPlan, limits: Limits) -> Finding:
@@ -94,7 +112,9 @@ def _unfinished(seen: Observation, queue: Queue, plan: ReadPlan, limits: Limits)
         ),
         evidence=(
             Evidence(what="expected cost", value=round(plan.facts.cost or 0.0), unit="", source="EXPLAIN"),
-            Evidence(what="dead rows", value=queue.churn.dead_last, unit="rows", source="pg_stat_user_tables"),
+            Evidence(
+                what="dead rows", value=queue.churn.dead_last, unit="rows", source="pg_stat_user_tables"
+            ),
             *claiming.plan_evidence(plan),
             *claiming.rate_evidence(queue),
         ),
@@ -104,7 +124,8 @@ def _unfinished(seen: Observation, queue: Queue, plan: ReadPlan, limits: Limits)
 
 
 def _remedies(seen: Observation, queue: Queue, expected: int, limits: Limits) -> Iterator[Remedy]:
-    """A vacuum helps unless something still holds the horizon: then ending that is the remedy, and another finding's."""
+    """A vacuum helps unless something still holds the horizon: then ending that is the remedy, and another
+    finding's."""
     for holder in horizon.of(seen).holders:
         if holder.seconds is None or holder.seconds >= limits.held_s:
             return

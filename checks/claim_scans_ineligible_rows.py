@@ -1,8 +1,8 @@
 """The claim walks over ready jobs that it may not take.
 
-Jobs that are due later, that belong to another queue, or whose kind has reached its limit stand in the ready state too. If the claim's index
-does not tell them apart, each claim reads and refuses all of them before it meets one it may take. Deleting finished jobs does not help here:
-what is in the way is alive.
+Jobs that are due later, that belong to another queue, or whose kind has reached its limit stand in the ready
+state too. If the claim's index does not tell them apart, each claim reads and refuses all of them before it
+meets one it may take. Deleting finished jobs does not help here: what is in the way is alive.
 """
 
 from __future__ import annotations
@@ -26,14 +26,22 @@ class Limits:
     """When rows read in vain cost something."""
 
     rows: Annotated[
-        int, "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache"
+        int,
+        "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache",
     ] = 1_000
     rows_per_s: Annotated[
-        float, "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it"
+        float,
+        "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it",
     ] = 200_000.0
-    slow_rows: Annotated[int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"] = 50_000
-    critical_rows: Annotated[int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"] = 500_000
-    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = 10_000_000.0
+    slow_rows: Annotated[
+        int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"
+    ] = 50_000
+    critical_rows: Annotated[
+        int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"
+    ] = 500_000
+    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = (
+        10_000_000.0
+    )
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -54,7 +62,9 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         ),
         evidence=(
             *claiming.plan_evidence(walked.plan),
-            Evidence(what="tested row by row", value=walked.plan.facts.filter or "", unit="", source="EXPLAIN"),
+            Evidence(
+                what="tested row by row", value=walked.plan.facts.filter or "", unit="", source="EXPLAIN"
+            ),
             *claiming.rate_evidence(queue),
         ),
         remedies=tuple(_remedies(queue, walked)),
@@ -86,7 +96,9 @@ def _reason(queue: Queue, walked: Refused) -> str:
 
 def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
     claim = claiming.busiest(queue.claims)
-    advice = claiming.index_for(queue, claim.claim.conditions, claim.claim.order) if claim is not None else None
+    advice = (
+        claiming.index_for(queue, claim.claim.conditions, claim.claim.order) if claim is not None else None
+    )
     if advice is None:
         return
     run_at = queue.identity.roles.run_at
@@ -99,7 +111,11 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
             advice,
             title="Give the claim an index that begins with what it asks for",
             expect=f"a claim reads about {claiming.SERVED_BUFFERS} buffers instead of {count(before or 0)}"
-            + (", as long as few jobs that sort before the first due one are due later" if late and not leads else ""),
+            + (
+                ", as long as few jobs that sort before the first due one are due later"
+                if late and not leads
+                else ""
+            ),
         )
     if late and not leads:
         yield Remedy(

@@ -1,8 +1,9 @@
 """The claim sorts the backlog to take one job.
 
-Where no index gives the claim's order, every claim reads all ready jobs, sorts them and takes the first. A row lock makes it worse: LIMIT
-cannot bound a sort that stands below it, so that all rows are sorted, and on disk where they outgrow work_mem. The claim becomes slower
-exactly when the backlog is longest. More work_mem hides it for a while; an index in the claim's order ends it.
+Where no index gives the claim's order, every claim reads all ready jobs, sorts them and takes the first. A
+row lock makes it worse: LIMIT cannot bound a sort that stands below it, so that all rows are sorted, and on
+disk where they outgrow work_mem. The claim becomes slower exactly when the backlog is longest. More work_mem
+hides it for a while; an index in the claim's order ends it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,24 @@ BLOCK = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When sorting costs something. 100,000 narrow rows were measured to take 15 ms without and 68 ms under a row lock."""
+    """When sorting costs something. 100,000 narrow rows were measured to take 15 ms without and 68 ms under a
+    row lock."""
 
-    rows: Annotated[int, "rows sorted per claim: 1,000 take some 0.2 ms, twenty times a claim that an index serves"] = 1_000
-    rows_per_s: Annotated[float, "rows sorted per second by all claims: 1.5 million fill one core, so this is 2% of it"] = 30_000.0
-    slow_rows: Annotated[int, "rows sorted per claim that are felt as delay even if claims are rare: some 14 ms"] = 20_000
-    critical_rows: Annotated[int, "rows sorted per claim: some 70 ms, several times that with wide rows"] = 100_000
-    critical_rows_per_s: Annotated[float, "rows sorted per second that keep about one core busy"] = 1_500_000.0
+    rows: Annotated[
+        int, "rows sorted per claim: 1,000 take some 0.2 ms, twenty times a claim that an index serves"
+    ] = 1_000
+    rows_per_s: Annotated[
+        float, "rows sorted per second by all claims: 1.5 million fill one core, so this is 2% of it"
+    ] = 30_000.0
+    slow_rows: Annotated[
+        int, "rows sorted per claim that are felt as delay even if claims are rare: some 14 ms"
+    ] = 20_000
+    critical_rows: Annotated[int, "rows sorted per claim: some 70 ms, several times that with wide rows"] = (
+        100_000
+    )
+    critical_rows_per_s: Annotated[float, "rows sorted per second that keep about one core busy"] = (
+        1_500_000.0
+    )
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -44,7 +56,9 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if rows is None or rows < limits.rows:
         return
     claim = claiming.busiest(queue.claims)
-    per_call = claim.seen.temp_blocks * BLOCK / claim.seen.calls if claim is not None and claim.seen.calls else 0.0
+    per_call = (
+        claim.seen.temp_blocks * BLOCK / claim.seen.calls if claim is not None and claim.seen.calls else 0.0
+    )
     key = shortened(", ".join(sort.keys), 80)
     spills = f", writing {size(per_call)} to disk" if per_call >= BLOCK else ""
     expected = "" if sort.rows is not None else "about "
@@ -58,10 +72,22 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             "cannot end a sort early below the lock; the plan measured here ran without the lock and is the kinder one."
         ),
         evidence=(
-            Evidence(what="rows sorted", value=round(rows), unit="rows", source="EXPLAIN (ANALYZE, BUFFERS)" if sort.rows is not None else "EXPLAIN"),
+            Evidence(
+                what="rows sorted",
+                value=round(rows),
+                unit="rows",
+                source="EXPLAIN (ANALYZE, BUFFERS)" if sort.rows is not None else "EXPLAIN",
+            ),
             Evidence(what="order", value=key, unit="", source="EXPLAIN"),
             *(
-                (Evidence(what="temporary files per claim", value=round(per_call), unit="bytes", source="pg_stat_statements"),)
+                (
+                    Evidence(
+                        what="temporary files per claim",
+                        value=round(per_call),
+                        unit="bytes",
+                        source="pg_stat_statements",
+                    ),
+                )
                 if per_call >= BLOCK
                 else ()
             ),
@@ -108,7 +134,10 @@ def _remedies(queue: Queue) -> Iterator[Remedy]:
         yield remedy.corrected_statement(
             sql=(sql,),
             title="Ask for one group after the other, in their order of rank, rather than rank every job in each claim",
-            expect=f"each question is served by an index that begins with the group, and the first that has a job ends the search.{claiming.with_parameters(sql)}",
+            expect=(
+                "each question is served by an index that begins with the group, and the first that has a job ends the search."
+                + claiming.with_parameters(sql)
+            ),
             risk="a change of the application; as many questions as there are groups when the queue is empty",
         )
 

@@ -1,8 +1,8 @@
 """One claim locks the whole backlog.
 
-A locking SELECT, or a claiming UPDATE, without a LIMIT takes every job that is ready. One worker then holds them all until it commits; the
-others skip them and find nothing, though jobs are ready, and whoever wants to cancel one of them waits. The longer the backlog,
-the longer one transaction keeps it from everybody else.
+A locking SELECT, or a claiming UPDATE, without a LIMIT takes every job that is ready. One worker then holds
+them all until it commits; the others skip them and find nothing, though jobs are ready, and whoever wants to
+cancel one of them waits. The longer the backlog, the longer one transaction keeps it from everybody else.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from pgqdoctor.words import count, shortened
 class Limits:
     """When an unbounded claim takes too much."""
 
-    rows: Annotated[float, "jobs per claim on average: batches on purpose are met up to about a hundred"] = 100.0
-    critical_rows: Annotated[float, "jobs per claim: a worker that finishes ten a second holds them for minutes"] = 1_000.0
-    most: Annotated[int, "jobs that a bounded claim is advised to take at most: some frameworks' largest batch"] = 100
+    rows: Annotated[float, "jobs per claim on average: batches on purpose are met up to about a hundred"] = (
+        100.0
+    )
+    critical_rows: Annotated[
+        float, "jobs per claim: a worker that finishes ten a second holds them for minutes"
+    ] = 1_000.0
+    most: Annotated[
+        int, "jobs that a bounded claim is advised to take at most: some frameworks' largest batch"
+    ] = 100
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -49,11 +55,15 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         ),
         evidence=(
             Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
-            Evidence(what="jobs per claim", value=round(per_call, 1), unit="rows", source="pg_stat_statements"),
+            Evidence(
+                what="jobs per claim", value=round(per_call, 1), unit="rows", source="pg_stat_statements"
+            ),
             *claiming.rate_evidence(queue),
         ),
         remedies=tuple(_remedies(queue, one, limits)),
-        pids=tuple(sorted({each.session.pid for each in queue.sessions if each.statement == one.seen.statement})),
+        pids=tuple(
+            sorted({each.session.pid for each in queue.sessions if each.statement == one.seen.statement})
+        ),
         relations=(queue.oid,),
     )
 
@@ -87,7 +97,8 @@ def _remedies(queue: Queue, one: SeenClaim, limits: Limits) -> Iterator[Remedy]:
 
 
 def _batch(queue: Queue, limits: Limits) -> int:
-    """Jobs that one worker finishes in a second: finishes per second over the workers seen, between 1 and the most advised."""
+    """Jobs that one worker finishes in a second: finishes per second over the workers seen, between 1 and the
+    most advised."""
     finished = queue.churn.per_second(queue.churn.deleted or queue.churn.updated)
     workers = len({one.session.pid for one in queue.sessions}) or 1
     return max(1, min(limits.most, round(finished / workers)))

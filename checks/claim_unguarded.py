@@ -1,9 +1,9 @@
 """Two workers can win the same job.
 
-A claim reads a ready job and marks it as taken. Between the two another worker may read the same job. Unless the row is
-locked while it is read, or the UPDATE tests the state once more under its own row lock, both workers run the job, and no
-error shows anywhere. The sub-select of UPDATE ... WHERE id = (SELECT ... LIMIT 1) is no protection: a worker that waited for the
-winner re-checks the id, not the answer of the sub-select.
+A claim reads a ready job and marks it as taken. Between the two another worker may read the same job. Unless
+the row is locked while it is read, or the UPDATE tests the state once more under its own row lock, both
+workers run the job, and no error shows anywhere. The sub-select of UPDATE ... WHERE id = (SELECT ... LIMIT 1)
+is no protection: a worker that waited for the winner re-checks the id, not the answer of the sub-select.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ SERIALIZING = ("serializable", "repeatable read")
 class Limits:
     """When two statements are one claim, and how bad an unguarded one is."""
 
-    least_calls: Annotated[int, "executions in the window: fewer do not show which statement follows which"] = 5
+    least_calls: Annotated[
+        int, "executions in the window: fewer do not show which statement follows which"
+    ] = 5
     updates_per_row: Annotated[
         float,
         "ratio by which the key updates may miss one (or, where finishing a job has the same text, two) per row that the SELECT returned: "
         "a few jobs are between the two statements when the window begins and ends",
     ] = 0.15
     critical_rate: Annotated[
-        float, "claims per second from which several workers meet at the same job within minutes rather than days"
+        float,
+        "claims per second from which several workers meet at the same job within minutes rather than days",
     ] = 1.0
 
 
@@ -98,7 +101,9 @@ def _one_statement(queue: Queue, one: SeenClaim, limits: Limits) -> Finding:
 
 
 def _two_statements(queue: Queue, poll: Poll, writer: SeenStatement, limits: Limits) -> Finding:
-    many = (poll.read.limit_kind == "constant" and (poll.read.limit or 1) > 1) or poll.seen.rows > poll.seen.calls
+    many = (
+        poll.read.limit_kind == "constant" and (poll.read.limit or 1) > 1
+    ) or poll.seen.rows > poll.seen.calls
     text = sqlcorrect.one_statement(
         poll.seen.statement.text,
         writer.statement.text,
@@ -118,10 +123,22 @@ def _two_statements(queue: Queue, poll: Poll, writer: SeenStatement, limits: Lim
             "job is still free, so both workers run it."
         ),
         evidence=(
-            Evidence(what="looks for a job", value=shortened(poll.seen.text, 300), unit="", source=poll.seen.source),
+            Evidence(
+                what="looks for a job", value=shortened(poll.seen.text, 300), unit="", source=poll.seen.source
+            ),
             Evidence(what="takes it", value=shortened(writer.text, 300), unit="", source=writer.source),
-            Evidence(what="jobs found", value=poll.seen.rows, unit="rows", source="pg_stat_statements, in the window"),
-            Evidence(what="updates by key", value=writer.calls, unit="calls", source="pg_stat_statements, in the window"),
+            Evidence(
+                what="jobs found",
+                value=poll.seen.rows,
+                unit="rows",
+                source="pg_stat_statements, in the window",
+            ),
+            Evidence(
+                what="updates by key",
+                value=writer.calls,
+                unit="calls",
+                source="pg_stat_statements, in the window",
+            ),
         ),
         remedies=(
             remedy.corrected_statement(
@@ -140,8 +157,9 @@ def _two_statements(queue: Queue, poll: Poll, writer: SeenStatement, limits: Lim
 def _pair(queue: Queue, limits: Limits) -> tuple[Poll, SeenStatement] | None:
     """Find the SELECT whose rows are as many as the updates by key that mark a job as taken.
 
-    A normalised text does not show what the state is set to, so finishing a job may share the claim's text: then there are two updates
-    for each row found. A dashboard's list is read without an update for each of its rows.
+    A normalised text does not show what the state is set to, so finishing a job may share the claim's text:
+    then there are two updates for each row found. A dashboard's list is read without an update for each of
+    its rows.
     """
     for poll in claiming.polls(queue):
         if poll.seen.calls < limits.least_calls or poll.seen.rows < limits.least_calls:
@@ -158,7 +176,13 @@ def _takers(queue: Queue) -> list[SeenStatement]:
     found = []
     for seen, write in queue.writes("update"):
         changed = {one.column for one in write.sets}
-        if seen.calls > 0 and write.by_key_only and acting & changed and not _tests_what_it_sets(write) and not _ends(queue, write):
+        if (
+            seen.calls > 0
+            and write.by_key_only
+            and acting & changed
+            and not _tests_what_it_sets(write)
+            and not _ends(queue, write)
+        ):
             found.append(seen)
     return sorted(found, key=lambda one: -one.calls)
 
@@ -174,7 +198,11 @@ def _ends(queue: Queue, write: Write) -> bool:
     identity = queue.identity
     settled = {*identity.finished_values, *identity.ready_values}
     return any(
-        (one.column == identity.roles.state and one.value_kind in ("constant", "boolean") and one.value in settled)
+        (
+            one.column == identity.roles.state
+            and one.value_kind in ("constant", "boolean")
+            and one.value in settled
+        )
         or (one.column == identity.roles.finished_at and one.value_kind != "null")
         for one in write.sets
     )
@@ -183,15 +211,20 @@ def _ends(queue: Queue, write: Write) -> bool:
 def _guarded_otherwise(seen: Observation, queue: Queue) -> bool:
     """Tell whether something seen may guard the claim outside of its two statements.
 
-    A row lock by key, a table lock or an advisory lock between the two makes the pair safe, and so does an isolation
-    level that lets the second update fail. A function may hold any of them.
+    A row lock by key, a table lock or an advisory lock between the two makes the pair safe, and so does an
+    isolation level that lets the second update fail. A function may hold any of them.
     """
     if any(lock.strength in ("update", "no key update") for _, lock in queue.row_locks()):
         return True
     if (queue.catalog.setting("default_transaction_isolation") or "") in SERIALIZING:
         return True
     texts = " ".join(row.text.lower() for row in seen.statement_texts if row.text is not None)
-    marks = ("lock table", "advisory_lock", "advisory_xact_lock", *(f"isolation level {level}" for level in SERIALIZING))
+    marks = (
+        "lock table",
+        "advisory_lock",
+        "advisory_xact_lock",
+        *(f"isolation level {level}" for level in SERIALIZING),
+    )
     return any(mark in texts for mark in marks)
 
 

@@ -67,8 +67,8 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         severity=severity,
         queue=None,
         title=(
-            f"{count(taken)} of the {count(room)} connections open to ordinary roles are taken ({percent(taken / room)}), "
-            f"{count(busy)} of them at a statement and {count(in_transaction)} idle in transaction"
+            f"{count(taken)} connections are open and ordinary roles may use {count(room)} ({percent(taken / room)}): "
+            f"{count(busy)} are at a statement, {count(in_transaction)} idle in transaction"
         ),
         why=(
             "A connection is a server process. When none is left, new clients are refused, workers that lost theirs among them. What is idle "

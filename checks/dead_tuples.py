@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import remedy, vacuuming
+from pgqdoctor import forecast, remedy, vacuuming
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
@@ -62,13 +62,19 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if not late and not (felt and worst.beyond >= 1.0):
         return
     held = vacuuming.held_horizon(seen)
+    # Where the horizon is held, the finding of its holder says when it will hurt.
+    coming = forecast.claim_cost(seen, queue) if held is None else None
+    evidence = (
+        *_evidence(queue, worst, dead, making, overdue if late else None, walk),
+        *forecast.evidence(f"until a claim takes {forecast.SLOW_CLAIM_MS:.0f} ms", coming),
+    )
     yield Finding(
         check=CHECK.id,
         severity=_severity(walk, felt=felt, late=late, limits=limits),
         queue=queue.name,
         title=_title(queue, worst, dead, walk if felt else None),
-        why=_why(worst, held),
-        evidence=tuple(_evidence(queue, worst, dead, making, overdue if late else None, walk)),
+        why=_why(worst, held) + forecast.sentence(coming),
+        evidence=evidence,
         remedies=tuple(_remedies(seen, queue, worst, held)),
         relations=tuple(sorted(queue.oids)),
     )

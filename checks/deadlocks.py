@@ -15,8 +15,9 @@ from pgqdoctor import remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.queue import Queue
 from pgqdoctor.sqlcombine import in_order
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, plural, shortened
 
 

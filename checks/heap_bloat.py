@@ -53,7 +53,11 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         for one in leaves
     )
     fillfactor = min(fillfactor_of(leaf) for leaf in queue.leaves)
-    needed = rowsize.heap_pages(rows + ordinary, row, fillfactor) + len(queue.leaves)
+    measured = _measured_pages(queue, fillfactor)
+    if measured is None:
+        needed = rowsize.heap_pages(rows + ordinary, row, fillfactor) + len(queue.leaves)
+    else:
+        needed = measured + rowsize.heap_pages(ordinary, row, fillfactor)
     spare = max(0.0, pages - needed)
     share = spare / pages
     if share < limits.share:
@@ -97,7 +101,12 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 unit="rows",
                 source="autovacuum's trigger",
             ),
-            Evidence(what="pages needed", value=round(needed), unit="buffers", source="estimate"),
+            Evidence(
+                what="pages needed",
+                value=round(needed),
+                unit="buffers",
+                source="estimate" if measured is None else "pgstattuple_approx",
+            ),
             Evidence(
                 what="sequential scans",
                 value=round(queue.churn.per_second(queue.churn.seq_scans), 2),
@@ -108,6 +117,14 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         remedies=tuple(_remedies(seen, queue, row * rows)),
         relations=tuple(sorted(queue.oids)),
     )
+
+
+def _measured_pages(queue: Queue, fillfactor: int) -> float | None:
+    """Pages that what is in the table needs, where pgstattuple has measured all of it."""
+    found = {one.oid: one for one in queue.probe.measured} if queue.probe is not None else {}
+    if not all(leaf.oid in found for leaf in queue.leaves):
+        return None
+    return sum(found[leaf.oid].pages * found[leaf.oid].used for leaf in queue.leaves) * 100 / fillfactor
 
 
 def _remedies(seen: Observation, queue: Queue, live_bytes: float) -> Iterator[Remedy]:

@@ -12,7 +12,7 @@ fair, because the partial index that it leaves is what makes the next claim chea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pgqdoctor import indexfacts, remedy
@@ -22,6 +22,8 @@ from pgqdoctor.indexfacts import SeenUpdate
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
+from pgqdoctor.sqlfacts import Claim, Condition, Read, Write
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import percent, rate, shortened
 
 
@@ -184,6 +186,7 @@ def _remedies(
             risk="none: this only reads the counters",
         )
         return
+    yield from _by_state(queue, index, columns, expect, kept)
     yield Remedy(
         title=f"Change {', '.join(columns)} less often, or keep it in a table of its own: {name} stays, because {kept}",
         kind="application",
@@ -194,6 +197,71 @@ def _remedies(
         restart=False,
         risk="a change of the application",
         expect=f"each update saved spares {indexes} index entries",
+    )
+
+
+def _by_state(
+    queue: Queue, index: IndexRow, columns: tuple[str, ...], expect: str, kept: str | None
+) -> Iterator[Remedy]:
+    """Find running jobs by their state instead: few rows, and a predicate that no sign of life changes.
+
+    Only where every statement seen that asks for the columns asks for the running state too.
+    """
+    roles, identity = queue.identity.roles, queue.identity
+    if kept is None or not kept.startswith("it has been scanned") or index.definition is None:
+        return
+    if roles.state is None or roles.state in columns or not identity.running_values or not roles.key:
+        return
+    asking = [one for one in _conditions(queue) if {each.column for each in one} & set(columns)]
+    if not asking or not all(_asks_running(one, roles.state, identity.running_values) for one in asking):
+        return
+    table = queue.table
+    name = f"{table.name}_{'_'.join(identity.running_values)}_idx".encode()[:63].decode("utf-8", "ignore")
+    if queue.index(name) is not None:
+        return
+    state = quote_ident(roles.state)
+    values = ", ".join(remedy.literal(value).strip() for value in identity.running_values)
+    old = remedy.qualified(index.schema, index.name)
+    new = remedy.create_index(
+        schema=table.schema,
+        table=table.name,
+        name=name,
+        columns=[quote_ident(column) for column in roles.key],
+        predicate=f"{state} = {values}" if len(identity.running_values) == 1 else f"{state} IN ({values})",
+        title="",
+        expect="",
+        risk="",
+    )
+    gone = remedy.drop_index(
+        schema=index.schema, name=index.name, definition=index.definition, title="", expect="", risk=""
+    )
+    yield replace(
+        new,
+        title=f"Find running jobs by a partial index on their state instead of {old}",
+        sql=(*new.sql, *gone.sql[1:]),
+        undo=(*gone.undo, *new.undo[1:]),
+        risk=(
+            f"statements that ask for {', '.join(columns)} read all running jobs: look at their plans after the first step, "
+            "before the index is dropped; they must name the state as a constant"
+        ),
+        expect=f"{expect}: a sign of life changes no column that the new index mentions",
+    )
+
+
+def _conditions(queue: Queue) -> Iterator[tuple[Condition, ...]]:
+    for one in queue.statements:
+        said = one.statement
+        parts: tuple[Claim | Write | Read, ...] = (*said.claims, *said.writes, *said.reads)
+        yield from (part.conditions for part in parts if queue.is_this(part.table))
+
+
+def _asks_running(conditions: tuple[Condition, ...], state: str, running: tuple[str, ...]) -> bool:
+    """A parameter may stand for any state: pg_stat_statements shows constants as parameters too."""
+    return any(
+        one.column == state
+        and one.operator in ("=", "in")
+        and all(value in running or value.startswith("$") for value in one.values)
+        for one in conditions
     )
 
 

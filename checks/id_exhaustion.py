@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import remedy
-from pgqdoctor.check import COUNTERS, Check
+from pgqdoctor.check import COUNTERS, SEQUENCES, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import definitions as lint_definitions
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import SequenceRow
+from pgqdoctor.sqlconflict import looks_first
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, percent, rate, shortened, size
 
@@ -126,7 +127,7 @@ def _finding(
             f"used up, no job can be enqueued.{said}"
         ),
         evidence=tuple(evidence),
-        remedies=tuple(_remedies(queue, row)),
+        remedies=(*_remedies(queue, row), *_look_first(burner)),
         relations=tuple(sorted(queue.oids)),
     )
 
@@ -135,6 +136,17 @@ def _burner(queue: Queue) -> str | None:
     """The observed INSERT that adds the fewest rows per call."""
     inserts = [one for one, _ in queue.writes("insert") if one.calls > one.rows]
     return max(inserts, key=lambda one: one.calls - one.rows).text if inserts else None
+
+
+def _look_first(burner: str | None) -> Iterator[Remedy]:
+    """The statement that burns ids, as it should read."""
+    better = looks_first(burner) if burner is not None else None
+    if better is not None:
+        yield remedy.corrected_statement(
+            sql=(better,),
+            title="Look before inserting: a row that is there already then takes no id",
+            expect="an id is taken only for a new row, and in the rare case that two sessions insert the same at once",
+        )
 
 
 def _remedies(queue: Queue, row: SequenceRow) -> Iterator[Remedy]:
@@ -177,7 +189,7 @@ def _remedies(queue: Queue, row: SequenceRow) -> Iterator[Remedy]:
 
 CHECK = Check(
     title="Ids run out",
-    needs=(COUNTERS,),
+    needs=(COUNTERS, SEQUENCES),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_definitions.id_exhaustion,

@@ -71,6 +71,11 @@ def _entries(queue: Queue, leaf: TableRow, index: IndexRow) -> float | None:
 
 def _needed(queue: Queue, leaf: TableRow, index: IndexRow, limits: Limits) -> float | None:
     """Bytes that the index may take; None where no estimate can be made."""
+    measured = (
+        next((one for one in queue.probe.measured if one.oid == index.oid), None) if queue.probe else None
+    )
+    if measured is not None:
+        return measured.pages * measured.used / rowsize.BTREE_FILLFACTOR * PAGE_BYTES
     entries = _entries(queue, leaf, index)
     if entries is None:
         return None

@@ -1,8 +1,9 @@
 """Jobs were claimed long ago, and nobody works on them.
 
-A worker that is killed leaves its jobs in the running state. Unless something puts them back, they stay there for ever, and where a
-limit counts running jobs, a few of them stop the whole queue. Age alone does not tell: a job may run for 14 hours and renew its
-heartbeat every second. A lease that has run out, or a heartbeat that has stopped while others go on, does tell.
+A worker that is killed leaves its jobs in the running state. Unless something puts them back, they stay there
+for ever, and where a limit counts running jobs, a few of them stop the whole queue. Age alone does not tell:
+a job may run for 14 hours and renew its heartbeat every second. A lease that has run out, or a heartbeat that
+has stopped while others go on, does tell.
 """
 
 from __future__ import annotations
@@ -24,20 +25,35 @@ from pgqdoctor.words import count, duration, plural, shortened
 class Limits:
     """From when a claimed job counts as left alone."""
 
-    silence_s: Annotated[float, "seconds without a heartbeat: the frameworks met send one every 5 to 60 seconds"] = 120.0
-    silence_factor: Annotated[float, "times the age that the freshest half of the heartbeats shows: a few may be late, ten in a row are not"] = 10.0
-    unknown_s: Annotated[float, "seconds of silence where no fresh heartbeat or running lease shows how long is usual"] = 600.0
-    lease_s: Annotated[float, "seconds past the end of a lease: a reaper that comes every minute has passed twice"] = 120.0
-    lease_factor: Annotated[float, "times the longest lease that still runs: a job may overrun one lease, hardly two"] = 2.0
+    silence_s: Annotated[
+        float, "seconds without a heartbeat: the frameworks met send one every 5 to 60 seconds"
+    ] = 120.0
+    silence_factor: Annotated[
+        float,
+        "times the age that the freshest half of the heartbeats shows: a few may be late, ten in a row are not",
+    ] = 10.0
+    unknown_s: Annotated[
+        float, "seconds of silence where no fresh heartbeat or running lease shows how long is usual"
+    ] = 600.0
+    lease_s: Annotated[
+        float, "seconds past the end of a lease: a reaper that comes every minute has passed twice"
+    ] = 120.0
+    lease_factor: Annotated[
+        float, "times the longest lease that still runs: a job may overrun one lease, hardly two"
+    ] = 2.0
     claimed_s: Annotated[float, "seconds since the claim, where that is all that is known"] = 3_600.0
     claimed_factor: Annotated[
-        float, "times the usual duration by Little's law (jobs in flight over jobs claimed per second): durations vary by an order or two"
+        float,
+        "times the usual duration by Little's law (jobs in flight over jobs claimed per second): durations vary by an order or two",
     ] = 100.0
     claimed_rows: Annotated[int, "jobs claimed in the window that make Little's law worth applying"] = 10
     per_connection: Annotated[
-        int, "claimed jobs per client connection: no worker runs so many at once, so most of them are nobody's"
+        int,
+        "claimed jobs per client connection: no worker runs so many at once, so most of them are nobody's",
     ] = 100
-    patience_s: Annotated[float, "seconds a job must be overdue to be a warning: a slow reaper may still come"] = 900.0
+    patience_s: Annotated[
+        float, "seconds a job must be overdue to be a warning: a slow reaper may still come"
+    ] = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,8 @@ class _Overdue:
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
-    """Judge claimed jobs by the best sign of life there is: heartbeat, else lease, else the time of the claim."""
+    """Judge claimed jobs by the best sign of life there is: heartbeat, else lease, else the time of the
+    claim."""
     if queue.probe is None:
         return
     by_measure = {one.measure: one for one in queue.probe.stuck if one.rows}
@@ -89,16 +106,41 @@ def _finding(queue: Queue, overdue: _Overdue, wedged: bool, limits: Limits) -> F
         title=f"{least}{plural(overdue.rows, 'job')} of {queue.name} {'is' if overdue.rows == 1 else 'are'} stuck: {sign}{stop}",
         why=(
             f"They are marked as running, {overdue.how}, and nothing puts them back. Their worker was most likely killed."
-            + (" Where running jobs are counted against a limit, they use it up, so that nothing else starts." if wedged else "")
+            + (
+                " Where running jobs are counted against a limit, they use it up, so that nothing else starts."
+                if wedged
+                else ""
+            )
         ),
         evidence=(
-            Evidence(what="overdue jobs", value=overdue.rows, unit="rows", source=f"bounded look at {probe.column}"),
+            Evidence(
+                what="overdue jobs", value=overdue.rows, unit="rows", source=f"bounded look at {probe.column}"
+            ),
             Evidence(what="claimed jobs seen", value=probe.rows, unit="rows", source="bounded look"),
-            Evidence(what="oldest", value=round(overdue.oldest_s, 1), unit="seconds", source=f"now() - {probe.column}"),
-            Evidence(what="overdue from", value=round(overdue.limit_s, 1), unit="seconds", source=overdue.how),
-            Evidence(what="examples", value=shortened(" ".join(probe.examples), 200), unit="", source=f"keys of the oldest ({', '.join(queue.identity.roles.key)})"),
+            Evidence(
+                what="oldest",
+                value=round(overdue.oldest_s, 1),
+                unit="seconds",
+                source=f"now() - {probe.column}",
+            ),
+            Evidence(
+                what="overdue from", value=round(overdue.limit_s, 1), unit="seconds", source=overdue.how
+            ),
+            Evidence(
+                what="examples",
+                value=shortened(" ".join(probe.examples), 200),
+                unit="",
+                source=f"keys of the oldest ({', '.join(queue.identity.roles.key)})",
+            ),
             *(
-                (Evidence(what="ready jobs", value=ready, unit="rows", source=f"bounded look: {queue.identity.ready_predicate}"),)
+                (
+                    Evidence(
+                        what="ready jobs",
+                        value=ready,
+                        unit="rows",
+                        source=f"bounded look: {queue.identity.ready_predicate}",
+                    ),
+                )
                 if ready is not None
                 else ()
             ),
@@ -126,21 +168,30 @@ def _by_lease(probe: StuckProbe, limits: Limits) -> _Overdue:
 
 
 def _by_claim(seen: Observation, queue: Queue, probe: StuckProbe, limits: Limits) -> _Overdue | None:
-    """Judge by the time of the claim alone, which says little: only what is far beyond the usual duration is overdue."""
-    taken = sum(one.seen.rows for one in queue.claims if one.claim.writes or one.claim.lock is not None)
+    """Judge by the time of the claim alone, which says little: only what is far beyond the usual duration is
+    overdue."""
+    taken = claiming.taken(queue)
     in_flight = probe.rows - probe.older_than(limits.claimed_s)
     if taken >= limits.claimed_rows and queue.churn.seconds > 0:
         usual = in_flight / (taken / queue.churn.seconds)
         limit = max(limits.claimed_s, limits.claimed_factor * usual)
         return _overdue(probe, limit, f"claimed long ago where a job takes about {duration(usual)}")
     if probe.rows > limits.per_connection * max(seen.last.database.backends, 1):
-        return _overdue(probe, limits.claimed_s, "claimed long ago and far more than all connections could be working on")
+        return _overdue(
+            probe, limits.claimed_s, "claimed long ago and far more than all connections could be working on"
+        )
     return None
 
 
 def _overdue(probe: StuckProbe, limit: float, how: str) -> _Overdue:
     # Both ends of the thinned list are kept, so its first age is that of the oldest job.
-    return _Overdue(probe=probe, rows=probe.older_than(limit), oldest_s=max(probe.ages_s, default=0.0), limit_s=limit, how=how)
+    return _Overdue(
+        probe=probe,
+        rows=probe.older_than(limit),
+        oldest_s=max(probe.ages_s, default=0.0),
+        limit_s=limit,
+        how=how,
+    )
 
 
 def _renewed(queue: Queue, heartbeat: StuckProbe, claimed: StuckProbe | None) -> bool:
@@ -156,8 +207,11 @@ def _renewed(queue: Queue, heartbeat: StuckProbe, claimed: StuckProbe | None) ->
 
 
 def _is_lease(queue: Queue, probe: StuckProbe) -> bool:
-    """Tell whether the column bounds a claim: the claim writes it, and does not itself take jobs whose lease has run out."""
-    if any(test.column == probe.column for one in queue.claims for test in claiming.flat(one.claim.conditions)):
+    """Tell whether the column bounds a claim: the claim writes it, and does not itself take jobs whose lease
+    has run out."""
+    if any(
+        test.column == probe.column for one in queue.claims for test in claiming.flat(one.claim.conditions)
+    ):
         return False
     writes = [*queue.writes("update")]
     return not writes or any(probe.column in {one.column for one in write.sets} for _, write in writes)
@@ -186,12 +240,22 @@ def _running_condition(queue: Queue) -> str | None:
         if not values:
             return None
         listed = ", ".join(remedy.literal(one) for one in values)
-        return f"{quote_ident(roles.state)} = {listed}" if len(values) == 1 else f"{quote_ident(roles.state)} IN ({listed})"
+        return (
+            f"{quote_ident(roles.state)} = {listed}"
+            if len(values) == 1
+            else f"{quote_ident(roles.state)} IN ({listed})"
+        )
     held = roles.claimed_at or roles.lease
     if held is None:
         return None
     parts = [f"{quote_ident(held)} IS NOT NULL"]
-    ended = roles.finished_at if roles.finished_at not in (None, held) else roles.state if roles.state != held else None
+    ended = (
+        roles.finished_at
+        if roles.finished_at not in (None, held)
+        else roles.state
+        if roles.state != held
+        else None
+    )
     if ended is not None:
         parts.append(f"{quote_ident(ended)} IS NULL")
     return " AND ".join(parts)
@@ -206,13 +270,22 @@ def _put_back(queue: Queue) -> list[str] | None:
         if state.type_category == "D":
             sets.append(f"{quote_ident(roles.state)} = NULL")
         elif identity.ready_values:
-            again = next((one for one in identity.ready_values if one.lower().startswith("retr")), identity.ready_values[0])
+            again = next(
+                (one for one in identity.ready_values if one.lower().startswith("retr")),
+                identity.ready_values[0],
+            )
             sets.append(f"{quote_ident(roles.state)} = {remedy.literal(again)}")
         else:
             return None
     for name in dict.fromkeys((roles.owner, roles.claimed_at, roles.lease, roles.heartbeat)):
         row = queue.column(name) if name is not None else None
-        if name is not None and row is not None and not row.not_null and not row.generated and name != roles.state:
+        if (
+            name is not None
+            and row is not None
+            and not row.not_null
+            and not row.generated
+            and name != roles.state
+        ):
             sets.append(f"{quote_ident(name)} = NULL")
     if roles.attempts is not None and not _claim_counts(queue):
         sets.append(f"{quote_ident(roles.attempts)} = {quote_ident(roles.attempts)} + 1")

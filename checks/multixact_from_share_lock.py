@@ -17,9 +17,10 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import multixacts as lint_multixacts
 from pgqdoctor.multixacts import Activity
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.queue import Queue
 from pgqdoctor.sqlcombine import without_locks
 from pgqdoctor.sqlfacts import RowLock
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, rate, shortened
 
 KINDS: tuple[Literal["share", "key share"], ...] = ("share", "key share")

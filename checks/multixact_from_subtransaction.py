@@ -18,12 +18,13 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import multixacts as lint_multixacts
 from pgqdoctor.multixacts import Activity
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.queue import Queue
 from pgqdoctor.rows import FunctionRow
 from pgqdoctor.sqlcombine import one_statement
 from pgqdoctor.sqlfacts import FunctionBody, Statement
 from pgqdoctor.sqlread import read_function
 from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, rate, shortened
 
 

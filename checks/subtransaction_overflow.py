@@ -98,7 +98,26 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
             f"subtransactions up {count(lookups)} times per second"
         )
     else:
-        title = f"Subtransactions are looked up {count(lookups)} times per second: a transaction with more than {CACHED} of them comes and goes"
+        writer = max(
+            (
+                row
+                for row in seen.last.sessions
+                if row.xid is not None and (row.xact_age_s or 0.0) >= seen.seconds
+            ),
+            key=lambda row: row.xact_age_s or 0.0,
+            default=None,
+        )
+        if writer is not None:
+            # Before 16 nothing counts subtransactions that are released or in a finished EXCEPTION block.
+            evidence.append(
+                Evidence(
+                    what="longest open writer, perhaps the one",
+                    value=f"session {writer.pid} ({shortened(writer.application, 40)}, open {duration(writer.xact_age_s or 0.0)})",
+                    unit="",
+                    source="pg_stat_activity",
+                )
+            )
+        title = f"Subtransactions are looked up {count(lookups)} times per second: some transaction has more than {CACHED} of them"
     if waits_hurt:
         title += f", and {percent(share)} of active sessions wait for that"
     yield Finding(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import horizon, remedy
+from pgqdoctor import forecast, horizon, remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.horizon import Crowd, Holder
@@ -106,6 +106,8 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 source="EXPLAIN (ANALYZE, BUFFERS)",
             )
         )
+    coming = forecast.claim_cost(seen, queue)
+    evidence.extend(forecast.evidence(f"until a claim takes {forecast.SLOW_CLAIM_MS:.0f} ms", coming))
     if len(holders) > 1:
         evidence.append(
             Evidence(what="after it holds", value=_who(holders[1]), unit="", source=_source(holders[1]))
@@ -118,6 +120,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         why=(
             "Vacuum may only remove row versions that no transaction could still see. "
             f"{_reason(holder)} Until it ends, each update and delete of the queue adds a dead row, and claims walk over their index entries."
+            f"{forecast.sentence(coming)}"
         ),
         evidence=tuple(evidence),
         remedies=tuple(_remedies(holder, queue)),

@@ -10,6 +10,7 @@ from pgqdoctor import whatif
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.report import Report, ReportedFinding
+from pgqdoctor.story import FELT_BUFFERS
 from pgqdoctor.words import count, plural
 
 VACUUM_FULL: Final = "run VACUUM FULL"
@@ -107,7 +108,9 @@ def _no_more(
         )
     if "claim-empty-polls" in by_check:
         yield Avoid(what=ADD, why="those there are ask in vain most of the time")
-    if any(one in by_check for one in ("vacuum-horizon-held", *_DEAD)):
+    held = by_check.get("vacuum-horizon-held")
+    walked = held is not None and (_number(held, "claim reads") or 0.0) >= FELT_BUFFERS
+    if walked or any(one in by_check for one in _DEAD):
         yield Avoid(
             what=ADD, why="each claim walks the same dead entries, whoever runs it, and leaves one more"
         )

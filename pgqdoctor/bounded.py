@@ -16,13 +16,15 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from pgqdoctor.check import CLAIMED
+from pgqdoctor.check import ATTEMPTS, CLAIMED
 from pgqdoctor.connect import Link, Session, one_line, quote
 from pgqdoctor.discover import SeenText
 from pgqdoctor.features import Feature
 from pgqdoctor.observation import (
+    AttemptsProbe,
     Catalog,
     Lack,
+    MeasuredSpace,
     PlanProbe,
     QueueIdentity,
     QueueProbe,
@@ -41,10 +43,14 @@ MOST_COST: Final = 4_000.0
 its cache in some ten milliseconds.
 """
 LOOK_TIMEOUT_MS: Final = 400
+MOST_MEASURED: Final = 4_000
+"""Pages of a relation up to which pgstattuple reads it: the cost of a look, see MOST_COST. Larger ones are estimated."""
 EXPLAIN_TIMEOUT_MS: Final = 1_000
 """A claim that does not find its job within a second is a diagnosis of its own."""
 MOST_PLANS: Final = 3
 EXAMPLES: Final = 5
+OFTEN_TRIED: Final = 10
+"""Attempts from which a job counts as tried often: most frameworks give up, or wait for hours, before."""
 
 
 _QUERY_ID: Final = re.compile(r"-?\d+/")
@@ -87,6 +93,7 @@ def probe_queue(
         return look.result()
     row = catalog.table(identity.oid)
     look.sizes(tuple(sorted(leaves | {identity.oid})))
+    look.space(tuple(sorted(leaves | {identity.oid})))
     if row is not None and not row.may_select and not link.server.superuser:
         grant = f"GRANT SELECT ON {identity.name} TO {quote(link.server.role)}"
         for what in ("plan", "rows"):
@@ -98,6 +105,7 @@ def probe_queue(
         look.ready()
         look.states()
         look.claimed()
+        look.attempts()
     look.plan(texts, explain)
     return look.result()
 
@@ -122,7 +130,9 @@ class _Look:
         self._states: tuple[StateCount, ...] = ()
         self._stuck: list[StuckProbe] = []
         self._plans: list[PlanProbe] = []
+        self._measured: tuple[MeasuredSpace, ...] = ()
         self._whole_plans: list[PlanProbe] = []
+        self._attempts: AttemptsProbe | None = None
 
     def result(self) -> QueueProbe:
         return QueueProbe(
@@ -138,7 +148,9 @@ class _Look:
             stuck=tuple(self._stuck),
             plans=tuple(self._plans),
             lacks=tuple(self._lacks),
+            measured=self._measured,
             whole_plans=tuple(self._whole_plans),
+            attempts=self._attempts,
         )
 
     def lack(self, what: str, reason: str, grant: str | None = None) -> None:
@@ -167,6 +179,40 @@ class _Look:
             return
         self._sizes = (found["heap"], found["indexes"], found["toast"])
         self._index_sizes = tuple((one["oid"], one["bytes"]) for one in indexes)
+
+    def space(self, oids: tuple[int, ...]) -> None:
+        """Measure small relations with pgstattuple, where it is installed and the role may use it."""
+        server = self.link.server
+        extension = server.extension("pgstattuple")
+        if extension is None or not server.member_of("pg_stat_scan_tables", "pg_monitor") or self.budget.spent:
+            return
+        tables = [one.oid for one in self.catalog.tables if one.oid in oids and one.kind == "r"]
+        indexes = [one.oid for one in self.catalog.indexes if one.table in tables and one.method == "btree" and one.valid]
+        found: list[MeasuredSpace] = []
+        density = (
+            "CASE WHEN s.leaf_pages > 0 THEN s.avg_leaf_density / 100 * s.leaf_pages "
+            "/ (s.leaf_pages + s.empty_pages + s.deleted_pages) ELSE 0 END"
+        )
+        for function, used, relations in (
+            ("pgstattuple_approx", "1 - s.approx_free_percent / 100", tables),
+            ("pgstatindex", density, indexes),
+        ):
+            # OFFSET 0 keeps the size's test before the function that reads the whole relation.
+            query = (
+                f"SELECT o.oid::bigint AS oid, o.pages, ({used})::float8 AS used FROM (SELECT o AS oid, (pg_relation_size(o) / 8192)::int AS pages "
+                f"FROM unnest(%(oids)s::oid[]) AS o WHERE pg_relation_size(o) BETWEEN 1 AND %(most)s OFFSET 0) o, {function}(o.oid::regclass) s"
+            )
+            try:
+                found += self.session.rows(
+                    MeasuredSpace,
+                    query,
+                    {"oids": relations, "most": MOST_MEASURED * 8192},
+                    search_path=(extension.schema,),
+                    statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+                )
+            except psycopg.Error as error:
+                self._failed("space", error)
+        self._measured = tuple(found)
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -288,6 +334,45 @@ class _Look:
                 )
             )
 
+    def attempts(self) -> None:
+        """Look at how often the ready jobs were tried, and which were tried most."""
+        roles, ready = self.identity.roles, self.identity.ready_state_predicate
+        column = roles.attempts
+        if column is None or column not in self.columns or ready is None:
+            self.lack(ATTEMPTS, "no column counts attempts, or the condition for a ready job could not be told")
+            return
+        key = sql.SQL(" || ',' || ").join(sql.SQL("q.{}::text").format(sql.Identifier(one)) for one in roles.key)
+        tried = sql.SQL("q.{}").format(sql.Identifier(column))
+        query = sql.SQL(
+            "SELECT count(*) AS rows, coalesce(sum({tried}), 0)::bigint AS attempts, coalesce(max({tried}), 0)::bigint AS most, "
+            "count(*) FILTER (WHERE {tried} >= {often}) AS often_rows, "
+            "coalesce(sum({tried}) FILTER (WHERE {tried} >= {often}), 0)::bigint AS often_attempts, "
+            "(array_agg({key} ORDER BY {tried} DESC) FILTER (WHERE {tried} >= {often}))[1:{examples}] AS examples "
+            "FROM (SELECT * FROM {table} WHERE {ready} LIMIT {most_rows}) q"
+        ).format(
+            tried=tried,
+            often=sql.Literal(OFTEN_TRIED),
+            key=key if roles.key else sql.SQL("''"),
+            examples=sql.Literal(EXAMPLES),
+            table=self.table,
+            ready=sql.SQL(ready),
+            most_rows=sql.Literal(MOST_ROWS),
+        )
+        found = self._bounded(ATTEMPTS, query)
+        if found:
+            row = found[0]
+            self._attempts = AttemptsProbe(
+                column=column,
+                rows=int(row["rows"]),
+                attempts=int(row["attempts"]),
+                most=int(row["most"]),
+                often=OFTEN_TRIED,
+                often_rows=int(row["often_rows"]),
+                often_attempts=int(row["often_attempts"]),
+                limit=MOST_ROWS,
+                examples=tuple(row["examples"] or ()),
+            )
+
     def _claimed_condition(self) -> sql.Composable | None:
         roles, identity = self.identity.roles, self.identity
         parts: list[sql.Composable] = []
@@ -347,6 +432,7 @@ class _Look:
             self.lack("plan", "EXPLAIN is off (--explain off)")
             return
         tried: list[str] = []
+        explained: set[str] = set()
         for text in self._claim_texts(texts):
             for statement in read_sql(text).statements:
                 for claim in statement.claims:
@@ -356,11 +442,12 @@ class _Look:
                     if ready.select is None:
                         tried.append(ready.reason)
                         continue
-                    if any(one.sql == ready.select for one in self._plans):
+                    if ready.select in explained:
                         continue
                     if self.budget.spent:
                         self.lack("plan", "the time for bounded looks was used up")
                         return
+                    explained.add(ready.select)
                     self._plans.append(replace(self._explain(ready, explain), statement=statement.text))
                     if claim.repeatable_limit and claim.writes and ready.whole and not self._whole_plans:
                         self._whole(ready)

@@ -145,6 +145,23 @@ def _nothing_ready(seen: Observation, cause: Finding, effect: Finding) -> bool:
     )
 
 
+def _shuts_out(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether ready jobs are not taken while stuck ones are: a limit on running jobs counts both."""
+    return cause.queue == effect.queue and cause.severity == "critical" and effect.subject == "starved"
+
+
+def _most_are_running(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the rows that the claim walks over are running jobs rather than finished ones."""
+    for queue in seen.queues:
+        probe = seen.probe_of(queue.oid)
+        if queue.name != cause.queue or cause.queue != effect.queue or probe is None:
+            continue
+        others = [one for one in probe.states if one.value not in queue.ready_values]
+        running = sum(one.rows for one in others if one.value in queue.running_values)
+        return running >= MOST_OF * sum(one.rows for one in others) > 0
+    return False
+
+
 def waiting_for(seen: Observation, pids: tuple[int, ...]) -> frozenset[int]:
     """Return the backends that waited at the end of the window for one of ``pids``, directly or behind another waiter."""
     behind: set[int] = set()
@@ -270,6 +287,20 @@ RULES: tuple[Rule, ...] = (
         jobs-stuck -> claim-empty-polls
         """,
         _nothing_ready,
+    ),
+    *_rules(
+        """
+        # Stuck jobs use up a limit on running ones, so that the claim may take none of those that are ready.
+        jobs-stuck -> claim-empty-polls
+        """,
+        _shuts_out,
+    ),
+    *_rules(
+        """
+        # Jobs that never leave the running state pile up in the way of the claim like finished ones.
+        jobs-stuck -> claim-scans-consumed-rows
+        """,
+        _most_are_running,
     ),
     *_rules(
         """
@@ -434,8 +465,12 @@ def _reasons(
                 yield f"Comes after {_culprit(other)}, for whose snapshot the building of an index would wait"
         elif other.check == "lock-queue" and remedy.lock and _behind_lock(seen, other, one):
             yield f"Comes after {_culprit(other)}, behind whose lock it would wait"
+    above = _above(one, before)
+    if one.check == "backlog-growing" and above:
+        nearest = next(cause for cause in reversed(before) if cause.key in one.caused_by)
+        yield f"Comes after {_culprit(nearest)}, which keeps the workers there are from their work"
     for cause in before:
-        if cause.key in _above(one, before) and any(_same_work(remedy, each) for each in cause.remedies):
+        if cause.key in above and any(_same_work(remedy, each) for each in cause.remedies):
             yield f"Done with the remedy of {cause.check}"
 
 
@@ -455,7 +490,8 @@ def _above(one: Finding, before: list[Finding]) -> set[str]:
 def _culprit(finding: Finding) -> str:
     """Who has to go first, in the words of the finding's title: what stands before its verb and number."""
     pids = ", ".join(str(pid) for pid in finding.pids[:3])
-    return f"the end of session {pids} ({finding.check})" if pids else f"the cure of {finding.check}"
+    several = "s" if len(finding.pids) > 1 else ""
+    return f"the end of session{several} {pids} ({finding.check})" if pids else f"the cure of {finding.check}"
 
 
 def _named(remedies: list[Remedy]) -> str:

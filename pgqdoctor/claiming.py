@@ -1,4 +1,5 @@
-"""What checks about claims ask for together: rates of claims, known constants, the index that would serve a claim. Pure."""
+"""What checks about claims ask for together: rates of claims, known constants, the index that would serve a
+claim. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from pgqdoctor.words import count, shortened
 NAME_BYTES = 63
 """NAMEDATALEN - 1: PostgreSQL cuts longer names."""
 SERVED_BUFFERS = 5
-"""What a claim reads through an index that serves it: DESCENT_BUFFERS from root to leaf and the job's own page."""
+"""What a claim reads through an index that serves it: DESCENT_BUFFERS from root to leaf and the job's own
+page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ def state_columns(queue: Queue) -> frozenset[str]:
 
 
 def polls(queue: Queue) -> tuple[Poll, ...]:
-    """Return the unlocked SELECTs that look for jobs by state with a LIMIT, the busiest first; counting ones are left out."""
+    """Return the unlocked SELECTs that look for jobs by state with a LIMIT, the busiest first; counting ones
+    are left out."""
     acting = state_columns(queue)
     found = [
         Poll(seen=one, read=read)
@@ -86,12 +89,6 @@ def claims_per_second(queue: Queue) -> float:
     return queue.churn.per_second(
         sum(one.calls for one in {claim.seen.key: claim.seen for claim in queue.claims}.values())
     )
-
-
-def claim_ms_per_second(queue: Queue) -> float:
-    """Milliseconds that claims run in each second of the window: 1,000 is one busy core."""
-    total = sum(one.total_ms for one in {claim.seen.key: claim.seen for claim in queue.claims}.values())
-    return total / queue.churn.seconds if queue.churn.seconds > 0 else 0.0
 
 
 def constants(queue: Queue) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -150,9 +147,9 @@ def composed_claim(queue: Queue, limit: int = 1) -> str | None:
 def index_for(queue: Queue, conditions: Sequence[Condition], order: Sequence[OrderKey]) -> IndexAdvice | None:
     """Return the index a claim asks for, None where its conditions name no column of the queue.
 
-    Equalities with one value lead, then the order, then columns that are only compared (a time that is due, IN lists): inside the
-    index they are checked without reading the row. The state stands in the predicate where its ready values are known,
-    so that finished jobs are not in the index at all.
+    Equalities with one value lead, then the order, then columns that are only compared (a time that is due,
+    IN lists): inside the index they are checked without reading the row. The state stands in the predicate
+    where its ready values are known, so that finished jobs are not in the index at all.
     """
     predicate = queue.identity.ready_state_predicate
     told = set(_predicate_columns(predicate))
@@ -201,7 +198,8 @@ def index_for(queue: Queue, conditions: Sequence[Condition], order: Sequence[Ord
 
 
 def served_already(queue: Queue, advice: IndexAdvice) -> IndexRow | None:
-    """Return an existing valid index that begins with the advised columns and has the advised predicate's columns, or None."""
+    """Return an existing valid index that begins with the advised columns and has the advised predicate's
+    columns, or None."""
     wanted = set(_predicate_columns(advice.predicate))
     for index in queue.indexes:
         if not index.valid or index.has_expressions or index.method != "btree":
@@ -276,8 +274,9 @@ def _indexable(row: ColumnRow) -> bool:
 class Refused:
     """Rows that the claim's scan reads and refuses, by why it may not take them.
 
-    ``consumed`` are in another state than a ready one (finished, failed, running), ``ineligible`` are in the ready state and fail another
-    condition (scheduled for later, of another queue). The split is exact where the index or the row counts decide it.
+    ``consumed`` are in another state than a ready one (finished, failed, running), ``ineligible`` are in the
+    ready state and fail another condition (scheduled for later, of another queue). The split is exact where
+    the index or the row counts decide it.
     """
 
     plan: ReadPlan
@@ -316,7 +315,8 @@ def state_by_index(queue: Queue, facts: ClaimPlanFacts) -> bool:
 
 
 def rows_in_ready_state(queue: Queue) -> int | None:
-    """Estimate how many rows are in a ready state, whatever else keeps them from being taken; None where nothing tells."""
+    """Estimate how many rows are in a ready state, whatever else keeps them from being taken; None where
+    nothing tells."""
     identity, probe = queue.identity, queue.probe
     state = identity.roles.state
     row = queue.column(state) if state is not None else None
@@ -346,7 +346,9 @@ def filter_columns(queue: Queue, facts: ClaimPlanFacts) -> tuple[str, ...]:
     """Return the queue's columns that stand in the scan's filter, the state left out."""
     words = _words(facts.filter or "")
     return tuple(
-        row.name for row in queue.columns if quote_ident(row.name) in words and row.name != queue.identity.roles.state
+        row.name
+        for row in queue.columns
+        if quote_ident(row.name) in words and row.name != queue.identity.roles.state
     )
 
 
@@ -356,10 +358,14 @@ def timed_out(queue: Queue) -> ReadPlan | None:
 
 
 def common_states(queue: Queue, most: int = 3) -> str:
-    """Return the most frequent states that are not ready, as "done 10,000, failed 12"; "" where nothing tells."""
+    """Return the most frequent states that are not ready, as "done 10,000, failed 12"; "" where nothing
+    tells."""
     ready = queue.identity.ready_values
     states = queue.probe.states if queue.probe is not None else ()
-    others = sorted((one for one in states if same_state(one.value) not in ready and one.rows > 0), key=lambda one: -one.rows)
+    others = sorted(
+        (one for one in states if same_state(one.value) not in ready and one.rows > 0),
+        key=lambda one: -one.rows,
+    )
     return ", ".join(f"{shortened(one.value, 30)} {count(one.rows)}" for one in others[:most])
 
 
@@ -367,7 +373,9 @@ def literal_limit(seen: Observation, one: SeenClaim) -> int | None:
     """Return the LIMIT that sessions sent with this claim: a normalised text has lost it."""
     if one.claim.limit is not None or one.seen.query_id is None:
         return one.claim.limit
-    sent = [row.query for row in (*seen.first.sessions, *seen.last.sessions) if row.query_id == one.seen.query_id]
+    sent = [
+        row.query for row in (*seen.first.sessions, *seen.last.sessions) if row.query_id == one.seen.query_id
+    ]
     sent += [
         seen.texts[session.text]
         for sample in seen.samples
@@ -419,8 +427,18 @@ def rate_evidence(queue: Queue) -> tuple[Evidence, ...]:
 
 
 def busiest(claims: Iterable[SeenClaim]) -> SeenClaim | None:
-    """Return the claim that ran most in the window."""
-    return max(claims, key=lambda one: (one.seen.calls, one.seen.samples), default=None)
+    """Return the claim that ran most in the window; one that looks for a job before one that knows its key."""
+    return max(claims, key=lambda one: (not one.claim.by_key, one.seen.calls, one.seen.samples), default=None)
+
+
+def taken(queue: Queue) -> int:
+    """Jobs taken in the window: rows of the claims that look for a job, else of those that know its key.
+
+    Beside a claim that looks for one, a guarded update by key is how a job is finished or put back.
+    """
+    looking = {one.seen.key: one.seen.rows for one in queue.claims if not one.claim.by_key}
+    keyed = {one.seen.key: one.seen.rows for one in queue.claims if one.claim.by_key}
+    return sum((looking or keyed).values())
 
 
 def of_text(claim: Claim) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -22,13 +23,26 @@ if TYPE_CHECKING:
     from pgqdoctor.lab.ground import Ground
     from pgqdoctor.lab.results import CellResult, Experiment, LabResult, ServerFacts
     from pgqdoctor.lab.saved import Notebook
+    from pgqdoctor.lab.strategies import Strategy
+    from pgqdoctor.lab.subject import Subject
+    from pgqdoctor.queue import Queue
     from pgqdoctor.report import Report
 
 Cell = TypeVar("Cell", bound="CellResult")
 Say = Callable[[int, int, str], None]
 
+
+class Chosen(Protocol):
+    """What an experiment was asked for."""
+
+    def described(self) -> Mapping[str, str]: ...
+    def scripts(self) -> Mapping[str, str]: ...
+
+
 BAR = 24
 """Letters of the progress bar."""
+LIKE_WINDOW_S = 1.0
+"""A copy needs no rates, and a second is enough to catch the claims that run just now."""
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -39,7 +53,9 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 1:
-        raise click.BadParameter(f"{value!r} is no list of positive numbers such as 1,2,10", context, parameter)
+        raise click.BadParameter(
+            f"{value!r} is no list of positive numbers such as 1,2,10", context, parameter
+        )
     return numbers
 
 
@@ -48,17 +64,26 @@ _WRITABLE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 GROUND = (
     click.option(
-        "--dsn", metavar="DSN", help="Measure in this database instead of an embedded server; it must be empty."
+        "--dsn",
+        metavar="DSN",
+        help="Measure in this database instead of an embedded server; it must be empty.",
     ),
     click.option(
-        "--yes-this-is-scratch", "confirmed", is_flag=True, help="Confirm that nobody else uses the server of --dsn."
+        "--yes-this-is-scratch",
+        "confirmed",
+        is_flag=True,
+        help="Confirm that nobody else uses the server of --dsn.",
     ),
     click.option(
-        "--durable", is_flag=True, help="Let the embedded server wait for the disk at each commit, as production does."
+        "--durable",
+        is_flag=True,
+        help="Let the embedded server wait for the disk at each commit, as production does.",
     ),
 )
 KEPT = (
-    click.option("--resume", is_flag=True, help="Go on where an interrupted run with the same options stopped."),
+    click.option(
+        "--resume", is_flag=True, help="Go on where an interrupted run with the same options stopped."
+    ),
     click.option(
         "--state",
         type=_WRITABLE,
@@ -68,9 +93,13 @@ KEPT = (
 )
 RESULT = (
     *output(FORMATS),
-    click.option("--save", type=_WRITABLE, metavar="FILE", help="Write the result as JSON too, for 'lab show'."),
+    click.option(
+        "--save", type=_WRITABLE, metavar="FILE", help="Write the result as JSON too, for 'lab show'."
+    ),
 )
-WORKERS = click.option("--workers", callback=_numbers, metavar="N,N,...", help="Numbers of workers, one connection each.")
+WORKERS = click.option(
+    "--workers", callback=_numbers, metavar="N,N,...", help="Numbers of workers, one connection each."
+)
 LIKE = (
     click.option(
         "--like",
@@ -92,11 +121,26 @@ def lab() -> None:
 
 @lab.command()
 @click.option("--strategy", "names", multiple=True, metavar="NAME", help="Race only this one (repeatable).")
-@click.option("--claim-query", type=_READABLE, metavar="FILE", help="Race this statement too; it must return the job's id.")
+@click.option(
+    "--claim-query",
+    type=_READABLE,
+    metavar="FILE",
+    help="Race this statement too; it must return the job's id.",
+)
 @click.option("--jobs", type=click.IntRange(10), metavar="N", help="Jobs per race; default: 10000.")
-@click.option("--batch", type=click.IntRange(2), default=20, metavar="N", help="Jobs per claim of the batch; default: 20.")
-@click.option("--limit", callback=duration, metavar="DURATION", help="Longest time of one race; default: 60s.")
-@click.option("--quick", is_flag=True, help="Fewer workers and races of 4s at most: under 3 minutes on two cores.")
+@click.option(
+    "--batch",
+    type=click.IntRange(2),
+    default=20,
+    metavar="N",
+    help="Jobs per claim of the batch; default: 20.",
+)
+@click.option(
+    "--limit", callback=duration, metavar="DURATION", help="Longest time of one race; default: 60s."
+)
+@click.option(
+    "--quick", is_flag=True, help="Fewer workers and races of 4s at most: under 3 minutes on two cores."
+)
 @options((WORKERS,), LIKE, GROUND, KEPT, RESULT)
 def race(
     names: tuple[str, ...],
@@ -118,9 +162,11 @@ def race(
     from pgqdoctor.lab.results import RaceResult
 
     chosen_workers = workers or (racing.QUICK_WORKERS if quick else racing.WORKERS)
+    subject = _subject(like)
     with _grounds(given, workers=max(chosen_workers)) as (ground,):
-        strategies = _strategies(ground, names, claim_query, batch, like)
+        strategies = _strategies(subject, names, claim_query, batch)
         chosen = racing.RaceOptions(
+            subject=subject,
             strategies=strategies,
             workers=chosen_workers,
             jobs=jobs or racing.JOBS,
@@ -129,22 +175,42 @@ def race(
         result = _measured(
             "race",
             RaceResult,
-            chosen.described(),
+            chosen,
             (ground.facts,),
             given,
             lambda notebook, say: racing.race(ground, chosen, notebook, say),
+            notes=subject.notes,
         )
     return _told(result, given)
 
 
+def _subject(like: tuple[str, str] | None) -> Subject:
+    """The lab's own table, or a copy of a live one's definition, which is read and left as it is."""
+    from pgqdoctor.lab.subject import generic_subject
+
+    if like is None:
+        return generic_subject()
+    from pgqdoctor.lab.likeness import subject_like
+
+    return subject_like(_live_queue(*like))
+
+
+def _live_queue(dsn: str, table: str) -> Queue:
+    from pgqdoctor.collect import ObserveOptions, observe
+    from pgqdoctor.queue import build_queues
+
+    seen = observe(dsn, ObserveOptions(window_seconds=LIKE_WINDOW_S, queues=(table,), explain="off"))
+    return build_queues(seen)[0]
+
+
 def _strategies(
-    ground: Ground, names: tuple[str, ...], claim_query: Path | None, batch: int, like: tuple[str, str] | None
-) -> tuple[Any, ...]:
+    subject: Subject, names: tuple[str, ...], claim_query: Path | None, batch: int
+) -> tuple[Strategy, ...]:
     from pgqdoctor.config import unknown
     from pgqdoctor.lab.custom import custom_strategy
     from pgqdoctor.lab.strategies import strategies
 
-    known = {one.name: one for one in strategies(batch)}
+    known = {one.name: one for one in strategies(subject, batch)}
     chosen = list(known.values())
     if names:
         for name in names:
@@ -153,7 +219,7 @@ def _strategies(
         chosen = [one for name, one in known.items() if name in names]
     if claim_query is not None:
         claim = _text_of(claim_query)
-        chosen.append(custom_strategy(claim))
+        chosen.append(custom_strategy(claim, subject))
     if not chosen:
         raise PgqdoctorError("--strategy custom needs --claim-query", exit_code=USAGE)
     return tuple(chosen)
@@ -167,9 +233,23 @@ def _text_of(file: Path) -> str:
 
 
 @lab.command()
-@click.option("--fillfactor", "fillfactors", callback=_numbers, metavar="N,N,...", help="Fillfactors; default: 100,85,70.")
-@click.option("--index", "forms", multiple=True, metavar="FORM", help="none, partial or state; a copy's own indexes: own (repeatable).")
-@click.option("--jobs", type=click.IntRange(10), metavar="N", help="Updates to count, and the backlog; default: 1000.")
+@click.option(
+    "--fillfactor",
+    "fillfactors",
+    callback=_numbers,
+    metavar="N,N,...",
+    help="Fillfactors; default: 100,85,70.",
+)
+@click.option(
+    "--index",
+    "forms",
+    multiple=True,
+    metavar="FORM",
+    help="none, partial or state; a copy's own indexes: own (repeatable).",
+)
+@click.option(
+    "--jobs", type=click.IntRange(10), metavar="N", help="Updates to count, and the backlog; default: 1000."
+)
 @click.option("--steady", callback=duration, metavar="DURATION", help="Steady load per design; default: 20s.")
 @click.option("--quick", is_flag=True, help="Fillfactors 100 and 70, no or a partial index, 6s of load each.")
 @options((WORKERS,), LIKE, GROUND, KEPT, RESULT)
@@ -190,15 +270,14 @@ def triangle(
     """
     from pgqdoctor.lab import triangle as measuring
     from pgqdoctor.lab.results import TriangleResult
-    from pgqdoctor.lab.subject import generic_subject
 
-    subject = generic_subject()
+    subject = _subject(like)
     default = measuring.QUICK_FILLFACTORS if quick else measuring.FILLFACTORS
     if any(one > 100 or one < 10 for one in fillfactors or ()):
         raise click.UsageError("a fillfactor is between 10 and 100")
     chosen = measuring.TriangleOptions(
         subject=subject,
-        fillfactors=fillfactors or default,
+        fillfactors=fillfactors or tuple(dict.fromkeys((*default, subject.fillfactor))),
         index_forms=forms or (("none", "partial") if quick else tuple(subject.forms)),
         jobs=jobs or measuring.JOBS,
         workers=max(workers) if workers else measuring.WORKERS,
@@ -208,17 +287,20 @@ def triangle(
         result = _measured(
             "triangle",
             TriangleResult,
-            chosen.described(),
+            chosen,
             (ground.facts,),
             given,
             lambda notebook, say: measuring.triangle(ground, chosen, notebook, say),
+            notes=subject.notes,
         )
     return _told(result, given)
 
 
 @lab.command()
 @click.option("--fault", "names", multiple=True, metavar="NAME", help="Measure only this fault (repeatable).")
-@click.option("--seconds", type=click.FloatRange(1), metavar="N", help="Length of each measurement; default: 8.")
+@click.option(
+    "--seconds", type=click.FloatRange(1), metavar="N", help="Length of each measurement; default: 8."
+)
 @click.option("--quick", is_flag=True, help="8 workers and 3 seconds each: about a minute.")
 @click.option(
     "--dsn",
@@ -259,7 +341,7 @@ def storm(
         result = _measured(
             "storm",
             StormResult,
-            chosen.described(),
+            chosen,
             tuple(one.facts for one in grounds),
             given,
             lambda notebook, say: measuring.storm(grounds, chosen, notebook, say),
@@ -270,7 +352,13 @@ def storm(
 @lab.command()
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--all", "everything", is_flag=True, help="Every sick scenario.")
-@click.option("--window", callback=duration, default="4s", metavar="DURATION", help="Length of each observation; default: 4s.")
+@click.option(
+    "--window",
+    callback=duration,
+    default="4s",
+    metavar="DURATION",
+    help="Length of each observation; default: 4s.",
+)
 @options(GROUND, KEPT, RESULT)
 def prove(
     scenarios: tuple[str, ...],
@@ -315,7 +403,7 @@ def prove(
     result = _measured(
         "prove",
         ProveResult,
-        chosen.described(),
+        chosen,
         (facts,),
         given,
         lambda notebook, say: proving.prove(ground, chosen, notebook, say, look=look, treat=treat),
@@ -359,9 +447,7 @@ def _grounds(
         else:
             yield (
                 stack.enter_context(
-                    embedded_ground(
-                        workers=workers, autovacuum_naptime_s=naptime_s, durable=given["durable"]
-                    )
+                    embedded_ground(workers=workers, autovacuum_naptime_s=naptime_s, durable=given["durable"])
                 ),
             )
 
@@ -369,10 +455,12 @@ def _grounds(
 def _measured(
     experiment: Experiment,
     cell: type[Cell],
-    described: Mapping[str, str],
+    chosen: Chosen,
     servers: tuple[ServerFacts, ...],
     given: Mapping[str, Any],
     measure: Callable[[Notebook[Cell], Say], Iterator[Cell]],
+    *,
+    notes: tuple[str, ...] = (),
 ) -> LabResult:
     """Run an experiment to its end, keeping each cell, and put the result together."""
     from pgqdoctor.lab.machine import this_machine
@@ -381,7 +469,13 @@ def _measured(
 
     machine = this_machine()
     began, clock = datetime.now(UTC), time.monotonic()
-    kept = {**described, "server": ", ".join(f"{one.version}{_where(one)}" for one in servers)}
+    described, scripts = chosen.described(), chosen.scripts()
+    digest = hashlib.sha256("\0".join((*scripts, *scripts.values())).encode()).hexdigest()[:16]
+    kept = {
+        **described,
+        "scripts": digest,
+        "server": ", ".join(f"{one.version}{_where(one)}" for one in servers),
+    }
     file = given["state"] or state_file(experiment, os.environ)
     notebook = Notebook(file, cell, kept, resume=given["resume"])
     cells: list[Cell] = []
@@ -408,6 +502,8 @@ def _measured(
         machine=machine,
         server=servers[0],
         other_servers=servers[1:],
+        notes=notes,
+        scripts=scripts,
         results=tuple(cells),
     )
 
@@ -456,8 +552,12 @@ def _progress(experiment: str, already: int) -> Iterator[Say]:
     def say(done: int, total: int, what: str) -> None:
         nonlocal shown
         if live:
-            line = "" if done < 0 or done >= total else _bar(experiment, done, total, what, _left(done, total))
-            click.echo(f"\r{line}{' ' * max(0, shown - len(line))}{chr(13) if not line else ''}", nl=False, err=True)
+            line = (
+                "" if done < 0 or done >= total else _bar(experiment, done, total, what, _left(done, total))
+            )
+            click.echo(
+                f"\r{line}{' ' * max(0, shown - len(line))}{chr(13) if not line else ''}", nl=False, err=True
+            )
             shown = len(line)
         elif 0 <= done < total:
             click.echo(f"pgqdoctor: {experiment} {done + 1} of {total}: {what}", err=True)

@@ -18,7 +18,7 @@ import psycopg
 
 from pgqdoctor import __version__, probes, rows
 from pgqdoctor.bounded import Budget, probe_queue
-from pgqdoctor.connect import Link, Session, connect, one_line, survey
+from pgqdoctor.connect import Link, Session, connect, one_line, quote, survey
 from pgqdoctor.discover import LOOKED_FOR, SeenText, discover, seen_texts, table_named, tables_named
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.frameworks import table_patterns
@@ -98,12 +98,17 @@ class Watched:
 def observe(conninfo: str, options: ObserveOptions, progress: Progress | None = None) -> Observation:
     """Observe a server for a window.
 
-    Raises PgqdoctorError where the server cannot be reached or a queue named in the options does not exist.
-    Ctrl-C ends the window early; what was seen until then is returned.
+    Raises PgqdoctorError where the server cannot be reached or stops answering before the window has begun, and where a queue
+    named in the options does not exist. Ctrl-C ends the window early; what was seen until then is returned.
     """
     session = connect(conninfo)
     try:
         return Observer(session, options).run(progress)
+    except psycopg.Error as error:
+        raise PgqdoctorError(
+            f"the observation broke off before anything could be compared: {one_line(error)}",
+            hint="Try again; a server that is overloaded, or restarts, may answer the next time.",
+        ) from None
     finally:
         session.close()
 
@@ -191,7 +196,8 @@ class Observer:
             if key.child in queues or key.parent in queues:
                 tables.extend((key.child, key.parent))
         tables.extend(row.toast for row in catalog.tables if row.oid in queues and row.toast is not None)
-        names = {row.name for row in catalog.tables if row.oid in set(tables)}
+        # A partitioned table has no counters of its own, but statements name it.
+        names = {row.name for row in catalog.tables if row.oid in {*tables, *queues}}
         statements = [
             row.query_id
             for row in statement_texts
@@ -272,10 +278,31 @@ class Observer:
             samples=samples,
             queues=identities,
             probes=found,
-            lacks=tuple(dict.fromkeys(self.lacks)),
+            lacks=tuple(dict.fromkeys((*self.lacks, *self._unread_sequences(catalog, identities, last)))),
             looked_for=LOOKED_FOR,
             interrupted=interrupted,
         )
+
+    def _unread_sequences(
+        self, catalog: Catalog, identities: tuple[QueueIdentity, ...], last: Reading
+    ) -> tuple[Lack, ...]:
+        """Say of which queues the role may not read how far their ids have come."""
+        role = quote(self.link.server.role)
+        found = []
+        for one in identities:
+            oids = {one.oid, *(leaf.oid for leaf in catalog.partitions_of(one.oid))}
+            for row in last.sequences:
+                if row.table in oids and not row.may_read:
+                    name = f"{quote(row.schema)}.{quote(row.name)}"
+                    found.append(
+                        Lack(
+                            what="sequences",
+                            reason=f"the role may not read sequence {name}",
+                            grant=f"GRANT SELECT ON SEQUENCE {name} TO {role}",
+                            queue=one.name,
+                        )
+                    )
+        return tuple(found)
 
     def identify(
         self, catalog: Catalog, all_texts: tuple[SeenText, ...], first: Reading, last: Reading
@@ -541,6 +568,9 @@ def _worth_reading(text: str | None, rank: int) -> bool:
 def _worth_counting(text: str, names: set[str]) -> bool:
     """Tell whether a statement's counters matter to a queue: it names one of the tables, or it is a
     transaction command."""
+    if "isolation" in text.lower():
+        # How many transactions begin at a strict level tells whether claims run in them.
+        return any(one.isolation in ("repeatable read", "serializable") for one in read_sql(text).statements)
     if not may_concern_queue(text):
         return False
     for statement in read_sql(text).statements:

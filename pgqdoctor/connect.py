@@ -150,7 +150,11 @@ class Session:
 def connect(conninfo: str, *, timeout_s: int = CONNECT_TIMEOUT_S) -> Session:
     """Open the session.
 
-    Raises PgqdoctorError, one sentence, where there is no server, no right or no PostgreSQL.
+    Which connection slots a role may use is the server's decision alone: the last superuser_reserved_connections are
+    for superusers, from 16 on the reserved_connections before them also for members of pg_use_reserved_connections. There
+    is nothing that a client could ask for, so on call connect as such a role.
+
+    Raises PgqdoctorError, one sentence, where there is no server, no slot, no right or no PostgreSQL.
     """
     try:
         given = conninfo_to_dict(conninfo)
@@ -185,6 +189,12 @@ def survey(session: Session) -> Link:
     try:
         found = session.records(probes.load("capabilities", features.LOWEST_SERVED), search_path=None)[0]
         extensions = session.rows(Extension, probes.load("extensions", features.LOWEST_SERVED))
+    except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable) as error:
+        raise PgqdoctorError(
+            f"the system catalogs could not be read: {_one_line(str(error))}",
+            hint="Somebody holds an exclusive lock on one of them, or the server is overloaded; try again.",
+            exit_code=UNREACHABLE,
+        ) from None
     except (psycopg.Error, IndexError) as error:
         raise PgqdoctorError(
             f"the server does not answer as PostgreSQL does: {_one_line(str(error))}",
@@ -217,6 +227,14 @@ def survey(session: Session) -> Link:
                 what="activity",
                 reason="the role may not see what other roles' sessions do",
                 grant=f"GRANT pg_monitor TO {quote(server.role)}",
+            ),
+        )
+    if server.in_recovery:
+        lacks = (
+            *lacks,
+            Lack(
+                what="counters",
+                reason="this is a standby, which counts only its own reads: churn and vacuum must be observed on the primary",
             ),
         )
     return Link(server=server, search_path=tuple(found["search_path"]), lacks=lacks)
@@ -311,7 +329,10 @@ def _unreachable(error: psycopg.OperationalError, given: Mapping[str, Any]) -> P
     elif "no pg_hba.conf entry" in lower or "permission denied" in lower:
         hint = "Ask for the right to connect: GRANT CONNECT, and an entry in pg_hba.conf."
     elif "too many clients" in lower or "remaining connection slots" in lower:
-        hint = "The server has no connection slot left: a role with pg_use_reserved_connections may still get one."
+        hint = (
+            "No connection slot is left for this role: a superuser may still get one, and from PostgreSQL 16 on a member of "
+            "pg_use_reserved_connections where reserved_connections is set."
+        )
     elif (
         "could not translate host name" in lower or "name or service not known" in lower or "resolve" in lower
     ):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor import vacuuming
+from pgqdoctor.finding import Evidence
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import dead_walk
 from pgqdoctor.queue import Queue
@@ -36,6 +37,22 @@ class Forecast:
     queue: str | None
     seconds: float | None
     how: str
+
+
+def evidence(what: str, forecast: Forecast | None) -> tuple[Evidence, ...]:
+    """Return a forecast as evidence of a finding, nothing where nothing is coming."""
+    if forecast is None or forecast.seconds is None:
+        return ()
+    return (
+        Evidence(
+            what=what, value=round(forecast.seconds), unit="seconds", source=f"computed: {forecast.how}"
+        ),
+    )
+
+
+def sentence(forecast: Forecast | None) -> str:
+    """Return a forecast as a sentence that follows others, "" for none."""
+    return "" if forecast is None else f" If it goes on, {forecast.what}."
 
 
 def time_until(now: float, limit: float, per_second: float) -> float | None:
@@ -112,11 +129,16 @@ def claim_cost(seen: Observation, queue: Queue, *, limit_ms: float = SLOW_CLAIM_
 
 
 def _vacuumed_within(seen: Observation, queue: Queue, seconds: float) -> bool:
-    """Tell whether autovacuum's trigger is passed on every leaf that makes dead rows before the time is over."""
+    """Tell whether autovacuum comes to every leaf that makes dead rows before the time is over.
+
+    It comes once the trigger is passed. Where the dead rows stand at twice the trigger already, it should have come and did not.
+    """
     if not vacuuming.server_allows(queue.catalog):
         return False
     leaves = [one for one in vacuuming.leaves_of(seen, queue) if one.making > 0]
-    return all(one.enabled and one.dead + one.making * seconds >= one.trigger for one in leaves)
+    return all(
+        one.enabled and one.beyond < 2.0 and one.dead + one.making * seconds >= one.trigger for one in leaves
+    )
 
 
 def backlog(queue: Queue, *, finished_per_s: float | None) -> Forecast | None:
@@ -149,6 +171,19 @@ def backlog(queue: Queue, *, finished_per_s: float | None) -> Forecast | None:
         queue=queue.name,
         seconds=seconds,
         how=how,
+    )
+
+
+def piled_up(queue: Queue, *, growing_per_s: float, seconds: float = 3_600.0) -> Forecast | None:
+    """Return how many jobs are ready after so long, where the backlog is known to grow."""
+    ready = queue.probe.ready_rows if queue.probe is not None else None
+    if ready is None or growing_per_s <= 0:
+        return None
+    return Forecast(
+        what=f"{count(ready + growing_per_s * seconds)} jobs are ready in {duration(seconds)}",
+        queue=queue.name,
+        seconds=seconds,
+        how=f"{plural(ready, 'ready job')} now, {rate(growing_per_s)} more",
     )
 
 

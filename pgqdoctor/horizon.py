@@ -222,6 +222,7 @@ def _crowd(observation: Observation, kind_of: Callable[[Observation, SampledSess
     leaders: Counter[str] = Counter()
     turns: dict[str, set[tuple[int, int]]] = defaultdict(set)
     close: Counter[str] = Counter()
+    blocked: Counter[str] = Counter()
     at_once: Counter[str] = Counter()
     longest: dict[str, float] = defaultdict(float)
     lags: list[int] = []
@@ -236,6 +237,7 @@ def _crowd(observation: Observation, kind_of: Callable[[Observation, SampledSess
         if not kind:
             continue
         leaders[kind] += 1
+        blocked[kind] += leader.wait_type == "Lock"
         # Whole seconds tell two transactions of one backend apart and forgive the jitter of a sample.
         turns[kind].add((leader.pid, round(sample.at - (leader.xact_age_s or 0.0))))
         mates = tuple(one for one in holding if kind_of(observation, one) == kind)
@@ -246,6 +248,9 @@ def _crowd(observation: Observation, kind_of: Callable[[Observation, SampledSess
     for kind, led in leaders.most_common(1):
         taking_turns = len({pid for pid, _ in turns[kind]}) > 1
         if led < MOSTLY * len(lags) or not (taking_turns or close[kind] >= MOSTLY * led):
+            return None
+        if 2 * blocked[kind] >= led:
+            # They are open for long because they wait for somebody: that one is the culprit.
             return None
         return Crowd(
             applications=tuple(sorted({one.application for one in last[kind]})),

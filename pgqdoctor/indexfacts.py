@@ -14,10 +14,11 @@ from typing import Final, cast
 
 from pgqdoctor.features import Feature
 from pgqdoctor.observation import Observation, Server
-from pgqdoctor.queue import Queue, SeenStatement
+from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import Condition, Write
 from pgqdoctor.sqltext import Unparsable, parse, split
+from pgqdoctor.statements import SeenStatement
 
 DAY_S: Final = 86_400.0
 

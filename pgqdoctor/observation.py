@@ -287,6 +287,37 @@ class StuckProbe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsProbe:
+    """A bounded look at how often ready jobs were tried: at most ``limit`` of them, ``often_rows`` at least ``often`` times.
+
+    ``attempts`` and ``often_attempts`` are sums over all the jobs seen and over those tried often; ``examples`` are keys of the jobs
+    tried most.
+    """
+
+    column: str
+    rows: int
+    attempts: int
+    most: int
+    often: int
+    often_rows: int
+    often_attempts: int
+    limit: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSpace:
+    """What pgstattuple says about one small relation: ``used`` is the share of its space that entries or rows take up, 0 to 1.
+
+    For a table used and dead rows count together; for a btree it is the density of its leaf pages, empty ones included.
+    """
+
+    oid: int
+    pages: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProbe:
     """The bounded one-time readings of one queue; ``lacks`` says what could not be looked at and why."""
 
@@ -302,8 +333,10 @@ class QueueProbe:
     stuck: tuple[StuckProbe, ...]
     plans: tuple[PlanProbe, ...]
     lacks: tuple[Lack, ...] = ()
+    measured: tuple[MeasuredSpace, ...] = ()
     whole_plans: tuple[PlanProbe, ...] = ()
     """Plans, never executed, of whole claim statements whose LIMIT a join may execute again."""
+    attempts: AttemptsProbe | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,9 @@ def literal_for(use: ParameterUse, identity: QueueIdentity, columns: dict[str, C
     if column is None:
         return None
     values = _values_for(column, use.operator, identity)
+    if use.role == "set" and column.name == identity.roles.state and identity.running_values:
+        # A claim that left the state as it is would not be measured as the update it is.
+        values = [_literal(identity.running_values[0])]
     if not values:
         return None
     if use.array:
@@ -129,7 +132,11 @@ def _values_for(column: ColumnRow, operator: str | None, identity: QueueIdentity
     if column.name == roles.state and operator not in ("<>", "not in", ">", ">="):
         if column.type_category == "B":
             return [identity.ready_values[0] if identity.ready_values else "true"]
-        return [_literal(value) for value in identity.ready_values] or _common(column)
+        # The commonest state is often a finished one, which no claim asks for.
+        settled = {_literal(value) for value in (*identity.finished_values, *identity.running_values)}
+        return [_literal(value) for value in identity.ready_values] or [
+            one for one in _common(column) if one not in settled
+        ]
     if column.name == roles.state:
         return [_literal(value) for value in identity.finished_values or identity.running_values]
     if column.type_category == "D":

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, SeenStatement, build_queues
+from pgqdoctor.queue import Queue, build_queues
 from pgqdoctor.report import QueueFacts, queue_facts
 from pgqdoctor.sqlwords import purpose
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.waits import Share, idle_in_transaction, shares
 
 
@@ -101,8 +102,10 @@ def finished_per_s(queue: Queue) -> float | None:
     Where updates finish jobs, their rows count, and deletes are taken for pruning; else every deleted row is a finished job.
     """
     updates = [one for one in _updating(queue) if _finishes(queue, one)]
-    if updates:
-        return queue.churn.per_second(sum(one.rows for one in updates))
+    updated = sum(one.rows for one in updates)
+    # An update that was seen once, but not in this window, is not how jobs finish now.
+    if updated or (updates and not queue.churn.deleted):
+        return queue.churn.per_second(updated)
     if queue.churn.deleted or queue.writes("delete"):
         return queue.churn.per_second(queue.churn.deleted)
     return None

@@ -202,11 +202,6 @@ class Queue:
             return False
         return self.option.get("autovacuum_enabled", "true").lower() not in ("false", "off", "no", "0")
 
-    def autovacuum_setting(self, name: str, default: float) -> float:
-        """Return a storage option, else the server's setting of the name, else ``default``."""
-        text = self.option.get(name, self.catalog.setting(name))
-        return float(text) if text is not None else default
-
     @property
     def rows(self) -> int:
         """Rows by the best cheap estimate: pg_class.reltuples, else the live counter."""

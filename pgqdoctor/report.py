@@ -253,10 +253,6 @@ def notes_of(seen: Observation) -> tuple[str, ...]:
         notes.append(f"The window was cut short after {seen.seconds:.1f} s.")
     if seen.restarted:
         notes.append("The server restarted during the window: counters before and after cannot be compared.")
-    if seen.server.in_recovery:
-        notes.append(
-            "This is a standby: it counts only its own reads, so churn and vacuum must be observed on the primary."
-        )
     notes.extend(
         f"{one.what}: {one.reason}" + (f" ({one.grant})" if one.grant else "")
         for one in seen.lacks

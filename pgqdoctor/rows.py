@@ -335,6 +335,7 @@ class SequenceRow:
     cycles: bool
     identity: bool
     """True for GENERATED ... AS IDENTITY: the sequence follows the column's type."""
+    may_read: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ Works on the parse tree, as sqlrewrite does; what cannot be combined safely give
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pgqdoctor.sqlrewrite import quote_ident, renumber_parameters
@@ -82,11 +83,7 @@ def in_order(write: str, *, table: str, keys: tuple[str, ...]) -> str | None:
         name = _called(relation)
         condition = _text_of(node.whereClause)
         node.whereClause = None
-        returning = node.returningClause if hasattr(node, "returningClause") else node.returningList
-        if hasattr(node, "returningClause"):
-            node.returningClause = None
-        else:
-            node.returningList = None
+        returning = _take_returning(node)
         change = _written(node)
         source = (
             quote_ident(relation.relname)
@@ -110,7 +107,12 @@ def in_order(write: str, *, table: str, keys: tuple[str, ...]) -> str | None:
         return None
 
 
+_SQUASHED = re.compile(r"\bIN \((\$\d+) /\*, \.\.\. \*/\)", re.IGNORECASE)
+"""A list of any length, as pg_stat_statements writes it from version 18 on."""
+
+
 def _node(text: str) -> Any:
+    text = _SQUASHED.sub(r"= ANY (\1)", text)
     return parse(without_prepare(next(iter(split(text))))).stmt
 
 
@@ -160,9 +162,7 @@ def _combined(lock: Any, write: Any, table: str, keys: tuple[str, ...]) -> str |
             node.number = (node.number or 0) + _APART
     others = [_text_of(one) for one in rest]
     write.whereClause = None
-    for name in ("returningList", "returningClause"):
-        if hasattr(write, name):
-            setattr(write, name, None)
+    _take_returning(write)
     select, change = _written(lock), _written(write)
     if _one_row(lock) and len(keys) == 1:
         where = [f"{quote_ident(keys[0])} = ({select})", *others]
@@ -178,6 +178,16 @@ def _combined(lock: Any, write: Any, table: str, keys: tuple[str, ...]) -> str |
             f"WHERE {' AND '.join([*where, *others])} RETURNING {written_as}.*"
         )
     return renumber_parameters(text)[0]
+
+
+def _take_returning(node: Any) -> bool:
+    """Remove a RETURNING clause, under whichever name this parser knows it; tell whether there was one."""
+    found = False
+    for name in ("returningList", "returningClause"):
+        if hasattr(node, name):
+            found = found or bool(getattr(node, name))
+            setattr(node, name, None)
+    return found
 
 
 def _called(relation: Any) -> str:

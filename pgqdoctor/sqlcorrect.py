@@ -1,7 +1,7 @@
 """Claims as they should read: the application's own statement with its fault taken out. Pure.
 
-The parse tree is changed and written back by pglast's printer, so conditions, joins and order stay the application's. Every
-function returns None where the change is not possible; whoever asks falls back to words.
+The parse tree is changed and written back by pglast's printer, so conditions, joins and order stay the
+application's. Every function returns None where the change is not possible; whoever asks falls back to words.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def weaker_lock(text: str, claim: Claim) -> str | None:
 
 
 def bounded(text: str, claim: Claim, limit: int) -> str | None:
-    """Return the statement with a LIMIT on the SELECT that finds the jobs; None where there is no such SELECT."""
+    """Return the statement with a LIMIT on the SELECT that finds the jobs; None where there is no such
+    SELECT."""
     from pglast import ast, enums
 
     for root, found in _found(text, claim):
@@ -92,7 +93,8 @@ def bounded(text: str, claim: Claim, limit: int) -> str | None:
 
 
 def materialized(text: str, claim: Claim) -> str | None:
-    """Return the statement with the SELECT that bears the LIMIT in a CTE AS MATERIALIZED, which is computed once."""
+    """Return the statement with the SELECT that bears the LIMIT in a CTE AS MATERIALIZED, which is computed
+    once."""
     from pglast import ast, enums
 
     for root, found in _found(text, claim):
@@ -129,8 +131,8 @@ def materialized(text: str, claim: Claim) -> str | None:
 def one_statement(select: str, update: str, table: TableWords, *, many: bool) -> str | None:
     """Return one UPDATE ... SKIP LOCKED made of an unlocked SELECT ... LIMIT and an UPDATE by key.
 
-    Parameters of the UPDATE's SET come first and keep their numbers where they can; those of the SELECT are numbered after
-    them. ``many`` tells whether the SELECT may yield several rows.
+    Parameters of the UPDATE's SET come first and keep their numbers where they can; those of the SELECT are
+    numbered after them. ``many`` tells whether the SELECT may yield several rows.
     """
     from pglast import ast, enums
 
@@ -207,10 +209,11 @@ def one_statement(select: str, update: str, table: TableWords, *, many: bool) ->
 
 
 def one_group(text: str, claim: Claim) -> str | None:
-    """Return the statement for one value of the column that its ORDER BY ranks by an expression, without that expression.
+    """Return the statement for one value of the column that its ORDER BY ranks by an expression, without that
+    expression.
 
-    ORDER BY CASE queue WHEN ... becomes AND queue = $n: the caller asks for the groups one after the other. None where the
-    expressions are not about exactly one column.
+    ORDER BY CASE queue WHEN ... becomes AND queue = $n: the caller asks for the groups one after the other.
+    None where the expressions are not about exactly one column.
     """
     from pglast import ast, enums
 
@@ -221,11 +224,17 @@ def one_group(text: str, claim: Claim) -> str | None:
         if found.level.kind != "select":
             return None
         computed = [key for key in node.sortClause or () if column_name(key.node) is None]
-        columns = [part for key in computed for part in expression_nodes(key.node) if isinstance(part, ast.ColumnRef)]
+        columns = [
+            part for key in computed for part in expression_nodes(key.node) if isinstance(part, ast.ColumnRef)
+        ]
         if not computed or len({column_name(one) for one in columns}) != 1:
             return None
         gone = {id(part) for key in computed for part in _nodes(key)}
-        numbers = [part.number or 0 for part in _nodes(root) if isinstance(part, ast.ParamRef) and id(part) not in gone]
+        numbers = [
+            part.number or 0
+            for part in _nodes(root)
+            if isinstance(part, ast.ParamRef) and id(part) not in gone
+        ]
         test = ast.A_Expr(
             kind=enums.A_Expr_Kind.AEXPR_OP,
             name=(ast.String(sval="="),),
@@ -235,8 +244,16 @@ def one_group(text: str, claim: Claim) -> str | None:
         kept = tuple(key for key in node.sortClause if not any(key is one for one in computed))
         node.sortClause = kept or None
         old = node.whereClause
-        parts = old.args if isinstance(old, ast.BoolExpr) and old.boolop == enums.BoolExprType.AND_EXPR else (old,)
-        node.whereClause = test if old is None else ast.BoolExpr(boolop=enums.BoolExprType.AND_EXPR, args=(*(parts or ()), test))
+        parts = (
+            old.args
+            if isinstance(old, ast.BoolExpr) and old.boolop == enums.BoolExprType.AND_EXPR
+            else (old,)
+        )
+        node.whereClause = (
+            test
+            if old is None
+            else ast.BoolExpr(boolop=enums.BoolExprType.AND_EXPR, args=(*(parts or ()), test))
+        )
         return _written(root)
     return None
 
@@ -272,25 +289,37 @@ def without_advisory(text: str, claim: Claim) -> str | None:
 
     for root, found in _found(text, claim):
         node: Any = found.level.node
-        if found.level.kind != "select" or found.level.aggregates or node.groupClause or node.op or node.whereClause is None:
+        if (
+            found.level.kind != "select"
+            or found.level.aggregates
+            or node.groupClause
+            or node.op
+            or node.whereClause is None
+        ):
             return None
         parts = list(conjuncts(node.whereClause))
         kept = [
             part
             for part in parts
             if not any(
-                isinstance(each, ast.FuncCall) and dotted(each.funcname).removeprefix("pg_catalog.") in ADVISORY_LOCKS
+                isinstance(each, ast.FuncCall)
+                and dotted(each.funcname).removeprefix("pg_catalog.") in ADVISORY_LOCKS
                 for each in expression_nodes(part)
             )
         ]
         if len(kept) == len(parts) or len(found.level.items) != 1 or found.level.items[0].table is None:
             return None
         node.whereClause = (
-            None if not kept else kept[0] if len(kept) == 1 else ast.BoolExpr(boolop=enums.BoolExprType.AND_EXPR, args=tuple(kept))
+            None
+            if not kept
+            else kept[0]
+            if len(kept) == 1
+            else ast.BoolExpr(boolop=enums.BoolExprType.AND_EXPR, args=tuple(kept))
         )
         node.lockingClause = (
             ast.LockingClause(
-                strength=enums.LockClauseStrength.LCS_FORNOKEYUPDATE, waitPolicy=enums.LockWaitPolicy.LockWaitSkip
+                strength=enums.LockClauseStrength.LCS_FORNOKEYUPDATE,
+                waitPolicy=enums.LockWaitPolicy.LockWaitSkip,
             ),
         )
         return _written(root)
@@ -300,8 +329,8 @@ def without_advisory(text: str, claim: Claim) -> str | None:
 def filled(text: str, known: Mapping[tuple[str, str], Sequence[str]], limit: str | None = None) -> str:
     """Put back constants that normalising took out of a statement, where they are known.
 
-    ``known`` maps ("compare" or "set", column) to SQL literals. Parameters without a known value stay: they are the application's.
-    A LIMIT's parameter becomes ``limit`` where given.
+    ``known`` maps ("compare" or "set", column) to SQL literals. Parameters without a known value stay: they
+    are the application's. A LIMIT's parameter becomes ``limit`` where given.
     """
     values: dict[int, str] = {}
     for use in parameters_of(text):

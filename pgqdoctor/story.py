@@ -17,6 +17,10 @@ LATE_S: Final = 10.0
 """Seconds: workers that poll ask every one to ten seconds, so a younger job is merely waiting for the next poll."""
 
 
+FELT_BUFFERS: Final = 30
+"""Buffers of a claim worth a word: ten times the three that a claim on a clean index reads."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
     """One finding in the tree: ``depth`` is 0 for a root, one more than its deepest cause for an effect."""
@@ -152,7 +156,7 @@ def _claim_reads(finding: ReportedFinding) -> str | None:
     kept, buffers = number_of(finding, "dead rows it keeps"), number_of(finding, "claim reads")
     if kept is None:
         return None
-    if buffers is None:
+    if buffers is None or buffers < FELT_BUFFERS:
         return f"{count(kept)} dead rows cannot be vacuumed"
     return f"{count(kept)} dead rows cannot be vacuumed and a claim reads {count(buffers)} buffers"
 

@@ -136,9 +136,8 @@ def triage(
 
 def without_culprits(seen: Observation, report: Report) -> Observation | None:
     """Return the observation without what the root's first command ends, None where it ends nothing."""
-    root = next(iter(stories(report)), None)
-    command = next(iter(_commands(root.root)), None) if root is not None else None
-    culprits = whatif.ended_by(command.sql) if command is not None else whatif.Culprits()
+    first = _first(stories(report))
+    culprits = whatif.ended_by(first[1].sql) if first is not None else whatif.Culprits()
     return whatif.without(seen, culprits) if culprits else None
 
 
@@ -283,6 +282,16 @@ def _commands(finding: ReportedFinding) -> list[Remedy]:
     return sorted(finding.remedies, key=lambda one: (one.restart, _ORDER[one.kind]))
 
 
+def _first(told: tuple[Story, ...]) -> tuple[ReportedFinding, Remedy] | None:
+    """The first command: the root's, else the first of its story that can be run at once, else the root's first remedy."""
+    if not told:
+        return None
+    story = (told[0].root, *(one.finding for one in told[0].effects))
+    offered = [(finding, remedy) for finding in story for remedy in _commands(finding)[:1]]
+    at_once = (one for one in offered if one[1].kind in ("sql", "setting") and not one[1].restart)
+    return next(at_once, next(iter(offered), None))
+
+
 def remaining(report: Report, later: Report) -> tuple[ReportedFinding, ...]:
     """Return what will still be wrong, at warning or above, once the root's culprit is gone.
 
@@ -300,12 +309,12 @@ def remaining(report: Report, later: Report) -> tuple[ReportedFinding, ...]:
 def _steps(
     seen: Observation, report: Report, later: Report | None, told: tuple[Story, ...]
 ) -> Iterator[Step]:
-    """The first command of the worst root; what remains without it, cause before effect; what else the root offers, and what
-    speeds the effects' going."""
-    if not told:
+    """The first command; what remains after it, cause before effect; what else the root offers, and what speeds the effects' going."""
+    first = _first(told)
+    if first is None:
         return
     root = told[0].root
-    wanted: list[tuple[When, ReportedFinding, Remedy]] = [("first", root, one) for one in _commands(root)[:1]]
+    wanted: list[tuple[When, ReportedFinding, Remedy]] = [("first", *first)]
     if later is not None:
         then = remaining(report, later)
     else:
@@ -314,7 +323,9 @@ def _steps(
             one for story in told[1:] for one in (story.root, *(each.finding for each in story.effects))
         )
     wanted.extend(("then", one, remedy) for one in then for remedy in _commands(one)[:1])
-    wanted.extend(("also", root, one) for one in _commands(root)[1:])
+    wanted.extend(("also", root, one) for one in _commands(root))
+    if first[0].key != root.key:
+        wanted.extend(("also", first[0], one) for one in _commands(first[0])[1:])
     caused = {one.finding.key for one in told[0].effects}
     rest = later if later is not None else report
     wanted.extend(

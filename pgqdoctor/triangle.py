@@ -14,7 +14,7 @@ Pure: an Observation and a Queue in, a Triangle out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pgqdoctor import claimcost, claiming, indexfacts, pageroom, remedy, vacuuming, writecost
@@ -41,7 +41,7 @@ PAYS: Final = 2.0
 LEAST_SAVED: Final = 10.0
 """Buffers a claim must save for an index to be worth having: three times the three that a served claim was measured to read."""
 SMALL: Final = 30.0
-"""Buffers and refused rows up to which the planner may rightly read a small table beside the index that is there for a larger one."""
+"""Buffers (and refused rows along an index) up to which the planner may rightly read a small table beside the index that is there for a larger one."""
 HEAP_ONLY: Final = 0.5
 """Share of heap-only updates from which a corner is named for them: they spare more index entries than are written."""
 FEW: Final = 0.1
@@ -54,6 +54,8 @@ PER_S: Final = 20.0
 """Updates per second that are worth a change (as in hot-no-page-room and hot-blocked-by-index)."""
 NO_ROOM: Final = 0.3
 """Share of the unblocked updates without room from which a fillfactor is recommended (as in hot-no-page-room)."""
+BROWSED: Final = 10
+"""Rows that a SELECT returns per updated row, up to which it may look for jobs: losers of races and batches find more than they take."""
 MOST_UPDATES: Final = 10
 """Statements listed, the busiest first."""
 
@@ -179,12 +181,12 @@ class _Reckoning:
 
     def __init__(self, seen: Observation, queue: Queue) -> None:
         self.seen, self.queue, self.churn = seen, queue, queue.churn
-        self.updates = indexfacts.seen_updates(seen, queue)
+        self.updates = changed_rows(indexfacts.seen_updates(seen, queue), queue.churn.updated)
         self.rows_seen = sum(one.rows for one in self.updates)
         self.known = self.rows_seen >= HEAP_ONLY * self.churn.updated and self.rows_seen > 0
         self.plan = queue.plan
         self.finder = finder_of(queue)
-        claims_per_s, self.jobs = _claimed(queue)
+        claims_per_s, self.jobs = _claimed(queue, self.updates)
         self.claims_per_s = max(claims_per_s, self.finder.per_s if self.finder is not None else 0.0)
         self.advice = (
             claiming.index_for(queue, self.finder.conditions, self.finder.order) if self.finder else None
@@ -195,6 +197,7 @@ class _Reckoning:
         self.room = pageroom.page_room(seen, queue)
         self.fillfactor = max((pageroom.fillfactor_of(leaf) for leaf in queue.leaves), default=100)
         self.lost = self._lost()
+        self.moved = self._moved()
         self.batch = max(1.0, (self.plan.facts.rows or 1.0) if self.plan is not None else 1.0)
 
     # -- what there is ---------------------------------------------------------------------------
@@ -203,6 +206,11 @@ class _Reckoning:
         """The index that leads the claim to ready jobs, and whether anything does."""
         queue, plan = self.queue, self.plan
         fitting = claiming.served_already(queue, self.advice) if self.advice is not None else None
+        if fitting is None and queue.table.kind == "p":
+            # The plan names the indexes of the partitions, the catalog the one they belong to.
+            fitting = next(
+                (one for one in self.indexes if not one.primary and indexfacts.fits_claim(queue, one)), None
+            )
         if plan is None:
             return fitting, fitting is not None
         facts = plan.facts
@@ -211,7 +219,7 @@ class _Reckoning:
         if facts.indexes and (claiming.state_by_index(queue, facts) or (few and facts.sort is None)):
             return next((one for one in self.indexes if one.name in facts.indexes), fitting), True
         # The planner reads a table of a few pages rather than the index that is there for the day it has more.
-        small = few and facts.buffers is not None and facts.buffers <= SMALL
+        small = facts.measured and facts.buffers is not None and facts.buffers <= SMALL
         return (fitting, True) if fitting is not None and small else (None, False)
 
     def _lost(self) -> float:
@@ -219,6 +227,14 @@ class _Reckoning:
         blocked = sum(one.rows for one in self.updates if one.blockers)
         scaled = blocked * self._scale()
         return min(1.0, (self.churn.updated - self.churn.hot_updated) / scaled) if scaled > 0 else 1.0
+
+    def _moved(self) -> float:
+        """Share of the blocked updates whose new version went to another page; none where the server does not count them."""
+        blocked = self.lost * self._scale() * sum(one.rows for one in self.updates if one.blockers)
+        if self.churn.newpage_updated is None or blocked <= 0:
+            return 0.0
+        roomless = max(0.0, self.churn.updated - blocked - self.churn.hot_updated)
+        return min(1.0, max(0.0, self.churn.newpage_updated - roomless) / blocked)
 
     def _scale(self) -> float:
         """Updates counted over updates seen: statements in functions are not seen one by one."""
@@ -289,6 +305,8 @@ class _Reckoning:
             hot += heap_only
             entries += (rows - heap_only) * writecost.entries(queue, indexes, one)
             wal += rows * writecost.heap_update_wal(queue, one)
+            moved = (rows - blocked) * (1 - room) + blocked * self.moved
+            wal += moved * writecost.moved_row_wal(queue, one)
             wal += (rows - heap_only) * writecost.entries_wal(queue, indexes, one)
         if not self.updates and self.churn.updated:
             rest = self.churn.updated - self.churn.hot_updated
@@ -681,10 +699,8 @@ class _Advice:
             with_it, without = (*its.indexes, imagined(its.queue, its.advice)), its.indexes
         else:
             return None
-        room = its.room_now()
-        # Against the index: every update it does not block is taken to find room.
-        best = 1.0 if room is None else room
-        one, other = its.writes(with_it, best), its.writes(without, best)
+        # Against the index: every update it does not block is taken to find room, as a fillfactor can bring about.
+        one, other = its.writes(with_it, 1.0), its.writes(without, 1.0)
         if not its.known and churn.updated:
             full = sum(1 for index in without if not index.has_predicate)
             return its.per_s(churn.hot_updated * full + churn.inserted), 0.0
@@ -987,7 +1003,9 @@ def finder_of(queue: Queue) -> Finder | None:
     if named is not None and not named.claim.by_key:
         calls = queue.churn.per_second(named.seen.calls)
         return Finder(conditions=named.claim.conditions, order=named.claim.order, per_s=calls)
-    poll = next(iter(claiming.polls(queue)), None)
+    # A list that people browse finds far more rows than are ever changed.
+    found = (one for one in claiming.polls(queue) if one.seen.rows <= BROWSED * queue.churn.updated)
+    poll = next(found, None)
     if poll is not None:
         return Finder(
             conditions=poll.read.conditions,
@@ -1029,8 +1047,26 @@ def _in_buffers(costs: tuple[float, float]) -> float:
     return costs[0] * ENTRY_BUFFERS + costs[1] / pageroom.PAGE_BYTES * WAL_PAGE_BUFFERS
 
 
-def _claimed(queue: Queue) -> tuple[float, int]:
+def changed_rows(updates: tuple[SeenUpdate, ...], updated: int) -> tuple[SeenUpdate, ...]:
+    """Return the updates with the rows they changed.
+
+    pg_stat_statements counts the rows a statement returned: where the UPDATE stands in WITH under a SELECT, these need not be the rows
+    it changed. The ``updated`` rows that no other statement explains are its own, by the share of calls where there are several.
+    """
+    inside = [one for one in updates if one.statement.statement.kind == "select"]
+    missing = updated - sum(one.rows for one in updates)
+    calls = sum(one.statement.calls for one in inside)
+    if missing <= 0 or not calls:
+        return updates
+    return tuple(
+        replace(one, rows=one.rows + round(missing * one.statement.calls / calls)) if one in inside else one
+        for one in updates
+    )
+
+
+def _claimed(queue: Queue, updates: Sequence[SeenUpdate]) -> tuple[float, int]:
     """Claims per second, and jobs they took in the window."""
+    changed = {one.statement.key: one.rows for one in updates if one.claims}
     ran: dict[str, SeenStatement] = {
         one.seen.key: one.seen
         for one in queue.claims
@@ -1038,9 +1074,8 @@ def _claimed(queue: Queue) -> tuple[float, int]:
     }
     # A function may also return a row of NULLs for "nothing": its rows are then an upper bound.
     ran.update({one.key: one for one in queue.function_claims if one.calls})
-    return queue.churn.per_second(sum(one.calls for one in ran.values())), sum(
-        one.rows for one in ran.values()
-    )
+    jobs = sum(changed.get(key, one.rows) for key, one in ran.items())
+    return queue.churn.per_second(sum(one.calls for one in ran.values())), jobs
 
 
 def _name(served: bool, heap_only: bool) -> CornerName:

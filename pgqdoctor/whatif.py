@@ -63,6 +63,8 @@ def _reading(reading: Reading, culprits: Culprits) -> Reading:
     xids |= {row.xid for row in reading.sessions if row.pid in pids and row.xid is not None}
     # Zero stands for a prepared transaction among the blockers.
     gone = pids | {0} if culprits.prepared and len(culprits.prepared) == len(reading.prepared) else pids
+    # No pid stands for a prepared transaction's own locks.
+    without_pid = 0 in gone
     freed = {row.pid for row in reading.locks if row.blocked_by and set(row.blocked_by) <= gone}
     return replace(
         reading,
@@ -71,7 +73,11 @@ def _reading(reading: Reading, culprits: Culprits) -> Reading:
         slots=tuple(row for row in reading.slots if row.name not in culprits.slots),
         standbys=tuple(row for row in reading.standbys if row.pid not in pids),
         locks=tuple(
-            row for row in reading.locks if row.pid not in pids and (row.granted or row.pid not in freed)
+            row
+            for row in reading.locks
+            if row.pid not in pids
+            and not (row.pid is None and without_pid)
+            and (row.granted or row.pid not in freed)
         ),
     )
 

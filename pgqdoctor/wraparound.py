@@ -29,7 +29,7 @@ class Countdown:
     @property
     def late(self) -> bool:
         """True where the forced vacuum is overdue: it had a tenth of its limit's time to finish."""
-        return self.age >= self.forced_at * 1.1
+        return self.age * 10 >= self.forced_at * 11
 
     @property
     def left_s(self) -> float | None:

@@ -15,7 +15,8 @@ from pgqdoctor.pageroom import ROW_OVERHEAD_BYTES, row_bytes_of
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 
-RECORD_BYTES: Final = 24 + 20 + 2
+BLOCK_BYTES: Final = 20
+RECORD_BYTES: Final = 24 + BLOCK_BYTES + 2
 """Header of a WAL record, of its one block, and of its main data (XLogRecord, XLogRecordBlockHeader with RelFileLocator)."""
 BTREE_INSERT_BYTES: Final = 2
 HEAP_LOCK_BYTES: Final = 8
@@ -79,17 +80,29 @@ def entries_wal(queue: Queue, indexes: Collection[IndexRow], update: SeenUpdate 
 def heap_update_wal(queue: Queue, update: SeenUpdate) -> float:
     """Return the WAL bytes of an update's new row version on the same page.
 
-    What it shares with the old version before the first and after the last changed column is left out. A claim that locks its row
-    first logs that too.
+    What it shares with the old version before the first and after the last changed column is left out, unless wal_level is
+    logical. A claim that locks its row first logs that too.
     """
+    lock = RECORD_BYTES + HEAP_LOCK_BYTES if update.claims else 0
+    return RECORD_BYTES + HEAP_UPDATE_BYTES + _changed_bytes(queue, update) + lock
+
+
+def moved_row_wal(queue: Queue, update: SeenUpdate) -> float:
+    """Return the WAL bytes that a new version on another page takes beyond that: a second block, the rest of the row, the old one's lock."""
+    row = (row_bytes_of(queue) or ROW_OVERHEAD_BYTES) - ROW_OVERHEAD_BYTES
+    return BLOCK_BYTES + max(0.0, row - _changed_bytes(queue, update)) + RECORD_BYTES + HEAP_LOCK_BYTES
+
+
+def _changed_bytes(queue: Queue, update: SeenUpdate) -> int:
+    if queue.catalog.setting("wal_level") == "logical":
+        # Logical decoding needs the whole row, so nothing of it is left out (log_heap_update() in heapam.c).
+        return max(0, (row_bytes_of(queue) or ROW_OVERHEAD_BYTES) - ROW_OVERHEAD_BYTES)
     numbers = [row.number for name in update.columns if (row := queue.column(name)) is not None]
-    changed = sum(
+    return sum(
         row.average_width or 0
         for row in queue.columns
         if numbers and min(numbers) <= row.number <= max(numbers)
     )
-    lock = RECORD_BYTES + HEAP_LOCK_BYTES if update.claims else 0
-    return RECORD_BYTES + HEAP_UPDATE_BYTES + changed + lock
 
 
 def heap_insert_wal(queue: Queue) -> float:

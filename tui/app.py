@@ -99,8 +99,8 @@ class DoctorApp(App[None]):
         Binding("right_square_bracket", "travel(1)", "On in time"),
         Binding("left_curly_bracket", "travel(-10)", "Ten back"),
         Binding("right_curly_bracket", "travel(10)", "Ten on"),
-        Binding("home", "first", "First moment"),
-        Binding("end", "now", "Now"),
+        Binding("less_than_sign", "first", "First moment"),
+        Binding("greater_than_sign", "now", "Now"),
     ]
 
     def __init__(

@@ -23,8 +23,7 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("s", "sort by the next column"),
             ("[ ]", "one moment back in time, one on"),
             ("{ }", "ten moments back, ten on"),
-            ("home", "the first moment kept"),
-            ("end", "back to now"),
+            ("< >", "the first moment kept; back to now"),
         ),
     ),
     (

@@ -15,19 +15,21 @@ from pglast.visitors import Visitor
 
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.lab.strategies import COUNTED, Strategy
+from pgqdoctor.lab.subject import Subject
 
 _CLAIMS = (ast.UpdateStmt, ast.DeleteStmt, ast.SelectStmt)
 
 
-def custom_strategy(claim: str, *, key: str = "id", **ground: str) -> Strategy:
-    """A strategy from one statement that returns the claimed job's ``key``.
+def custom_strategy(claim: str, subject: Subject) -> Strategy:
+    """A strategy from one statement that returns the claimed job's key; it is raced with the indexes as they are.
 
-    ``ground`` are the fields of Strategy that make its table, where that is not the lab's own.
     Raises PgqdoctorError (usage) for a statement that cannot be run so.
     """
-    statement = _parsed(claim)
+    statement, key = _parsed(claim), subject.key
     common, rest = _parts(statement)
-    target = rest.targetList if isinstance(rest, ast.SelectStmt) else rest.returningList
+    target = (
+        rest.targetList if isinstance(rest, ast.SelectStmt) else getattr(rest.returningClause, "exprs", ())
+    )
     if not target:
         raise _wrong(f"it must return the claimed job's {key} (RETURNING {key})")
     column = _column(target, key)
@@ -44,7 +46,7 @@ def custom_strategy(claim: str, *, key: str = "id", **ground: str) -> Strategy:
         title="the claim given with --claim-query",
         script=script,
         statements=(claim.strip().rstrip(";"),),
-        **ground,
+        form=subject.own_form,
     )
 
 
@@ -62,7 +64,7 @@ def _parsed(claim: str) -> Any:
     return statements[0].stmt
 
 
-class _Parameters(Visitor):  # type: ignore[misc]
+class _Parameters(Visitor):
     """Collects the numbers of parameters."""
 
     def __init__(self) -> None:
@@ -89,14 +91,16 @@ def _column(target: tuple[Any, ...], key: str) -> str:
     for one in target:
         named = one.name
         if named is None and isinstance(one.val, ast.ColumnRef):
-            last = one.val.fields[-1]
+            last: Any = (one.val.fields or ())[-1]
             named = "*" if isinstance(last, ast.A_Star) else last.sval
         names.append(named or "")
     if key in names or "*" in names:
         return _quoted(key)
     if len(names) == 1 and names[0]:
         return _quoted(names[0])
-    raise _wrong(f"it must return the claimed job's {key}, and returns {', '.join(filter(None, names)) or 'no name'}")
+    raise _wrong(
+        f"it must return the claimed job's {key}, and returns {', '.join(filter(None, names)) or 'no name'}"
+    )
 
 
 def _quoted(name: str) -> str:

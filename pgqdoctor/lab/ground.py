@@ -6,6 +6,7 @@ is changed, no extension is created and no setting altered. A database with tabl
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,12 +27,21 @@ SCHEMA: Final = "pgqdoctor_lab"
 MARK: Final = "scratch of pgqdoctor lab: dropped at the start and at the end of each run"
 """The schema's comment: a schema of this name that lacks it is somebody else's."""
 APPLICATION_NAME: Final = "pgqdoctor lab"
+KEEPER_NAME: Final = "pgqdoctor lab keeper"
+WORKER_NAME: Final = "pgqdoctor lab worker"
 DATABASE: Final = "lab"
 SPARE_CONNECTIONS: Final = 10
 """Beside the workers: the lab's own, autovacuum's are counted apart."""
 OLDEST_SERVER: Final = 140000
 LOCK_KEY: Final = 0x7067716C6162
 """Advisory lock ("pgqlab"): two labs in one database would drop each other's tables."""
+
+COUNT_TIMEOUT_S: Final = 5.0
+COLLECTOR_S: Final = 0.6
+_OTHERS: Final = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    f" AND application_name IN ('{APPLICATION_NAME}', '{WORKER_NAME}')"
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -59,6 +69,21 @@ class Ground:
         return psycopg.connect(
             self.conninfo, autocommit=True, application_name=APPLICATION_NAME, prepare_threshold=None
         )
+
+    @contextmanager
+    def counting(self) -> Iterator[Connection]:
+        """A connection for reading counters: every other session of the experiment has ended and told its own.
+
+        A session reports its counts when it ends, and it ends a moment after its client has left.
+        """
+        with self.connect() as connection:
+            until = time.monotonic() + COUNT_TIMEOUT_S
+            while one_value(connection, _OTHERS) and time.monotonic() < until:
+                time.sleep(0.005)
+            if self.major < 15:
+                # Those versions send counts to a collector, which writes them down up to half a second later.
+                time.sleep(COLLECTOR_S)
+            yield connection
 
     def require_workers(self, most: int) -> None:
         """Raise PgqdoctorError (usage) where the server does not take so many connections."""
@@ -123,9 +148,7 @@ def scratch_ground(dsn: str, *, confirmed: bool) -> Iterator[Ground]:
 @contextmanager
 def _opened(dsn: str, load_dsn: str, pgbench: Binaries, *, embedded: bool) -> Iterator[Ground]:
     try:
-        keeper = psycopg.connect(
-            dsn, autocommit=True, application_name=APPLICATION_NAME, prepare_threshold=None
-        )
+        keeper = psycopg.connect(dsn, autocommit=True, application_name=KEEPER_NAME, prepare_threshold=None)
     except psycopg.Error as error:
         said = " ".join(str(error).split())
         raise PgqdoctorError(f"the scratch server cannot be reached: {said}", exit_code=UNREACHABLE) from None

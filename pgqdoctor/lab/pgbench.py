@@ -27,10 +27,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgqdoctor.errors import PgqdoctorError
 from pgqdoctor.lab.binaries import Binaries
+from pgqdoctor.lab.ground import WORKER_NAME
 from pgqdoctor.lab.statistics import Attempt
 from pgqdoctor.lab.watchdog import Watchdog
 
-APPLICATION_NAME = "pgqdoctor lab worker"
 GRACE_S = 10.0
 """How long clients may take to end their transactions in progress after the run's end."""
 ASK_EVERY_S = 0.02
@@ -54,7 +54,7 @@ class Work:
     rate: float | None = None
     transactions: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    application_name: str = APPLICATION_NAME
+    application_name: str = WORKER_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,9 @@ class Bench:
         name = f"run{self._count}"
         script = self.directory / f"{name}.sql"
         script.write_text(work.script)
-        parameters = {key: str(value) for key, value in conninfo_to_dict(conninfo).items() if value is not None}
+        parameters = {
+            key: str(value) for key, value in conninfo_to_dict(conninfo).items() if value is not None
+        }
         password = parameters.pop("password", None)
         parameters["application_name"] = work.application_name
         length = (

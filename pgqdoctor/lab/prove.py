@@ -59,11 +59,17 @@ class ProveOptions:
 
     def described(self) -> Mapping[str, str]:
         """As recorded, and as compared by --resume."""
+        return {"scenarios": ", ".join(one.name for one in self.scenarios)}
+
+    def scripts(self) -> Mapping[str, str]:
+        """Each scenario's table and clients."""
         return {
-            "scenarios": ", ".join(one.name for one in self.scenarios),
-            "scripts": "\n".join(
-                part for one in self.scenarios for part in (one.setup, *(client.script for client in one.clients))
-            ),
+            f"{one.name}, {name}": text.strip()
+            for one in self.scenarios
+            for name, text in (
+                ("table", one.setup),
+                *((client.name, client.script) for client in one.clients),
+            )
         }
 
 
@@ -114,7 +120,8 @@ def _prove(
 ) -> ProveResult:
     if not scenario.runs_on(ground.major):
         raise PgqdoctorError(
-            f"the scenario {scenario.name} is not meant for PostgreSQL {ground.facts.version}", exit_code=USAGE
+            f"the scenario {scenario.name} is not meant for PostgreSQL {ground.facts.version}",
+            exit_code=USAGE,
         )
     if scenario.databases and not ground.embedded:
         raise PgqdoctorError(
@@ -177,9 +184,7 @@ def _look(load: Load, dsn: str, look: Look) -> _Seen:
     )
 
 
-def _look_until_gone(
-    load: Load, dsn: str, look: Look, expected: tuple[str, ...], patience_s: float
-) -> _Seen:
+def _look_until_gone(load: Load, dsn: str, look: Look, expected: tuple[str, ...], patience_s: float) -> _Seen:
     """The first look that does not report what was expected before, or the last one within the patience."""
     until = time.monotonic() + patience_s
     while True:
@@ -189,9 +194,7 @@ def _look_until_gone(
             return seen
 
 
-def _apply(
-    dsn: str, acts: tuple[Act, ...], *, whole_server: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _apply(dsn: str, acts: tuple[Act, ...], *, whole_server: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Execute the statements, each on its own; return those that were, and those that were not, with the reason."""
     applied: list[str] = []
     refused: list[str] = []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
-
 
 from pgqdoctor.errors import PgqdoctorError
 from pgqdoctor.lab.ground import Connection, Ground, one_value, run_sql
@@ -14,7 +12,8 @@ from pgqdoctor.lab.pgbench import Bench, Work
 from pgqdoctor.lab.results import RaceResult
 from pgqdoctor.lab.saved import Notebook
 from pgqdoctor.lab.statistics import tally
-from pgqdoctor.lab.strategies import AUDIT, FILL, READY, TABLE, VARIABLES, Strategy
+from pgqdoctor.lab.strategies import AUDIT, VARIABLES, Strategy
+from pgqdoctor.lab.subject import Subject
 
 WORKERS = (1, 2, 5, 10, 25, 50, 100)
 JOBS = 10_000
@@ -30,6 +29,7 @@ Say = Callable[[int, int, str], None]
 class RaceOptions:
     """What to race. ``limit_s`` ends a cell whose queue is not empty by then."""
 
+    subject: Subject
     strategies: tuple[Strategy, ...]
     workers: tuple[int, ...] = WORKERS
     jobs: int = JOBS
@@ -38,12 +38,17 @@ class RaceOptions:
     def described(self) -> Mapping[str, str]:
         """As recorded, and as compared by --resume."""
         return {
+            "table": self.subject.title,
             "strategies": ", ".join(one.name for one in self.strategies),
-            "scripts": "\n".join(one.script for one in self.strategies),
             "workers": ", ".join(map(str, self.workers)),
             "jobs": str(self.jobs),
             "limit": f"{self.limit_s:g}s",
         }
+
+    def scripts(self) -> Mapping[str, str]:
+        """The table, and what each strategy runs."""
+        table = {name: text for name, text in self.subject.scripts().items() if not name.startswith("life")}
+        return {**table, **{one.name: f"-- {one.title}\n{one.script}" for one in self.strategies}}
 
 
 def race(
@@ -66,54 +71,58 @@ def race(
                 continue
             say(done, len(cells), f"{strategy.name}, {workers} worker{'s' if workers > 1 else ''}")
             if strategy.name not in buffers:
-                buffers[strategy.name] = half_consumed_buffers(ground, strategy, options.jobs)
+                buffers[strategy.name] = half_consumed_buffers(
+                    ground, options.subject, strategy, options.jobs
+                )
             result = _cell(ground, bench, strategy, workers, options, buffers[strategy.name])
             notebook.add(key, result)
             yield result
         say(len(cells), len(cells), "")
 
 
-def prepare(ground: Ground, strategy: Strategy, jobs: int, *, half_consumed: bool = False) -> None:
-    """Make the queue and its audit anew; indexes come last, as a cure comes to a queue that is in use."""
+def prepare(ground: Ground, subject: Subject, form: str, jobs: int) -> None:
+    """Make the queue with ``form`` of its indexes, and its audit, anew."""
     with ground.connect() as connection:
-        run_sql(connection, "DROP TABLE IF EXISTS jobs, audit CASCADE")
-        run_sql(connection, strategy.table)
+        run_sql(connection, "DROP TABLE IF EXISTS audit")
         run_sql(connection, AUDIT)
-        run_sql(connection, strategy.fill.format(jobs=jobs))
-        run_sql(connection, "VACUUM ANALYZE jobs")
-        if half_consumed:
-            run_sql(connection, strategy.consume.format(half=jobs // 2))
-        if strategy.indexes:
-            run_sql(connection, strategy.indexes)
+        subject.make(connection, fillfactor=subject.fillfactor, form=form, autovacuum=False)
+        subject.add_jobs(connection, jobs)
+        run_sql(connection, f"VACUUM ANALYZE {subject.table}")
         if ground.embedded:
             # One that begins during a cell would charge its writes to whoever runs then.
             run_sql(connection, "CHECKPOINT")
 
 
-def half_consumed_buffers(ground: Ground, strategy: Strategy, jobs: int) -> float:
-    """Pages one claim touches on a queue of which half was consumed by one statement.
+def half_consumed_buffers(ground: Ground, subject: Subject, strategy: Strategy, jobs: int) -> float:
+    """Pages one claim touches on a queue of which one statement has just consumed half; rolled back.
 
-    That is the state of a queue whose dead rows cannot be pruned yet, as under any older snapshot; nothing
-    has been cleaned up, and no claim before this one has marked dead index entries.
+    That is the state of a queue whose dead rows cannot be pruned yet, as under any older snapshot. The
+    strategy's own indexes come last, as a cure comes to a queue that is in use.
     """
-    prepare(ground, strategy, jobs, half_consumed=True)
+    consume = subject.claim_first if strategy.consumes == "update" else subject.delete_first
     with ground.connect() as connection:
+        subject.make(connection, fillfactor=subject.fillfactor, form=subject.own_form, autovacuum=False)
+        subject.add_jobs(connection, jobs)
+        run_sql(connection, f"VACUUM ANALYZE {subject.table}")
+        run_sql(connection, consume(jobs // 2))
+        run_sql(connection, f"ANALYZE {subject.table}")
+        if strategy.form != subject.own_form:
+            subject.index(connection, strategy.form)
         run_sql(connection, "BEGIN")
         try:
-            return float(sum(_explained(connection, strategy)))
+            return float(sum(_explained(connection, subject, strategy)))
         finally:
             run_sql(connection, "ROLLBACK")
 
 
-def _explained(connection: Connection, strategy: Strategy) -> Iterator[int]:
-    found: object = 0
-    for statement in strategy.statements:
-        text = statement.replace("{id}", str(found))
-        # The id for the next statement first would touch the pages before they are counted.
-        plan = explain(connection, text)
-        yield touched(plan)
-        if len(strategy.statements) > 1 and statement.lstrip().upper().startswith("SELECT"):
-            found = one_value(connection, text) or 0
+def _explained(connection: Connection, subject: Subject, strategy: Strategy) -> Iterator[int]:
+    found: object = subject.no_key
+    for place, statement in enumerate(strategy.statements):
+        text = statement.replace("{id}", f"'{found}'")
+        # The plan before the key itself: asked the other way round, what was touched would be marked already.
+        yield touched(explain(connection, text))
+        if place + 1 < len(strategy.statements):
+            found = one_value(connection, text) or subject.no_key
 
 
 def explain(connection: Connection, statement: str) -> Mapping[str, Any]:
@@ -127,18 +136,29 @@ def touched(plan: Mapping[str, Any]) -> int:
     return int(plan.get("Shared Hit Blocks", 0)) + int(plan.get("Shared Read Blocks", 0))
 
 
+def _left(subject: Subject) -> str:
+    """Whether a job is left, asked from the end of the queue: from its head it would walk the consumed ones."""
+    order = ", ".join(f"{part} DESC" for part in subject.order.split(", "))
+    return (
+        f"SELECT EXISTS (SELECT FROM (SELECT FROM {subject.table} WHERE {subject.ready}"
+        f" ORDER BY {order} LIMIT 1) AS one)"
+    )
+
+
 def _cell(
     ground: Ground, bench: Bench, strategy: Strategy, workers: int, options: RaceOptions, buffers: float
 ) -> RaceResult:
-    prepare(ground, strategy, options.jobs)
+    subject = options.subject
+    prepare(ground, subject, strategy.form, options.jobs)
     before = pages_touched(ground)
     work = Work(script=strategy.script, clients=workers, variables=VARIABLES)
     drained = False
+    left = _left(subject)
     with ground.connect() as watcher:
 
         def empty() -> bool:
             nonlocal drained
-            drained = not one_value(watcher, strategy.ready)
+            drained = not one_value(watcher, left)
             return drained
 
         outcome = bench.run(ground.conninfo, work, longest_s=options.limit_s, until=empty)
@@ -180,10 +200,7 @@ def _cell(
 
 def pages_touched(ground: Ground) -> int:
     """Pages of the queue's table and indexes touched so far, by sessions that have ended."""
-    with ground.connect() as connection:
-        if ground.major < 15:
-            # The statistics collector hears of ended sessions a moment later.
-            time.sleep(0.6)
+    with ground.counting() as connection:
         found = one_value(
             connection,
             "SELECT coalesce(sum(coalesce(heap_blks_hit, 0) + coalesce(heap_blks_read, 0)"

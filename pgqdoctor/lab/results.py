@@ -7,7 +7,7 @@ object per measured cell under ``results``. Unknown members of a newer version a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgspec
@@ -213,6 +213,8 @@ class LabResult:
     server: ServerFacts
     other_servers: tuple[ServerFacts, ...] = ()
     notes: tuple[str, ...] = ()
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """What was run, by name: SQL, or pgbench's language."""
     results: tuple[CellResult, ...] = ()
 
     def race(self) -> tuple[RaceResult, ...]:
@@ -279,6 +281,7 @@ class _Frame:
     server: ServerFacts
     other_servers: tuple[ServerFacts, ...] = ()
     notes: tuple[str, ...] = ()
+    scripts: Mapping[str, str] = field(default_factory=dict)
 
     def filled(self, cells: tuple[CellResult, ...]) -> LabResult:
         return LabResult(
@@ -291,5 +294,6 @@ class _Frame:
             server=self.server,
             other_servers=self.other_servers,
             notes=self.notes,
+            scripts=self.scripts,
             results=cells,
         )

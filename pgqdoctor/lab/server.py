@@ -40,7 +40,8 @@ class ScratchServer:
     has one superuser, postgres. Leaving the context stops it at once (immediate mode) and removes its
     directory; a watchdog does the same should this process be killed.
 
-    ``autovacuum_naptime_s`` is in seconds. ``settings`` override everything set here.
+    ``autovacuum_naptime_s`` is in seconds. ``settings`` override everything set here. ``standby_of`` makes it a
+    streaming hot standby of another scratch server that is running.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class ScratchServer:
         autovacuum_naptime_s: int = 60,
         max_connections: int = 200,
         settings: Mapping[str, str | int | float | bool] | None = None,
+        standby_of: ScratchServer | None = None,
     ) -> None:
         self._found = binaries
+        self._primary = standby_of
         self._settings: dict[str, str | int | float | bool] = {
             "fsync": False,
             "full_page_writes": False,
@@ -172,6 +175,11 @@ class ScratchServer:
             str(binaries.initdb),
             *("-D", str(base / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"),
         ]
+        if self._primary is not None:
+            command = [
+                str(binaries.program("pg_basebackup")),
+                *("-D", str(base / "data"), "-d", self._primary.dsn(), "-R", "-c", "fast", "-N"),
+            ]
         done = subprocess.run(
             command,
             capture_output=True,
@@ -183,7 +191,7 @@ class ScratchServer:
         )
         if done.returncode != 0:
             said = "\n".join(f"{done.stdout}\n{done.stderr}".strip().splitlines()[-LOG_LINES_SHOWN:])
-            raise PgqdoctorError(f"initdb failed with exit status {done.returncode}:\n{said}")
+            raise PgqdoctorError(f"{Path(command[0]).name} failed with exit status {done.returncode}:\n{said}")
 
     def _start_postmaster(self) -> None:
         for attempt in range(1, PORT_ATTEMPTS + 1):
@@ -207,6 +215,7 @@ class ScratchServer:
             "port": self._port,
             **({"shared_preload_libraries": "pg_stat_statements"} if preload else {}),
             **self._settings,
+            **({"primary_conninfo": self._primary.dsn()} if self._primary is not None else {}),
         }
         lines = [f"{name} = '{_setting(value)}'" for name, value in settings.items()]
         # The last entry of a setting wins, so what initdb wrote may stay above.

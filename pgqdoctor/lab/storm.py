@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pgqdoctor.lab.ground import Connection, Ground, one_value, run_sql
-from pgqdoctor.lab.pgbench import APPLICATION_NAME, Bench, Work
+from pgqdoctor.lab.ground import WORKER_NAME, Connection, Ground, one_value, run_sql
+from pgqdoctor.lab.pgbench import Bench, Work
 from pgqdoctor.lab.race import pages_touched
 from pgqdoctor.lab.results import StormResult
 from pgqdoctor.lab.saved import Notebook
@@ -41,10 +41,19 @@ class StormOptions:
         """As recorded, and as compared by --resume."""
         return {
             "storms": ", ".join(one.name for one in self.storms),
-            "scripts": "\n".join(part for one in self.storms for part in (one.setup, one.sick, one.cured)),
             "workers": ", ".join(map(str, self.workers)),
             "seconds": f"{self.seconds:g}",
         }
+
+    def scripts(self) -> Mapping[str, str]:
+        """What each fault and each cure runs."""
+        parts: dict[str, str] = {}
+        for one in self.storms:
+            held = "".join(f"-- held meanwhile: {statement}\n" for statement in one.held)
+            parts[f"{one.name}, table"] = one.setup.strip()
+            parts[f"{one.name}, sick"] = held + one.sick
+            parts[f"{one.name}, cured"] = one.cured
+        return parts
 
 
 def storm(
@@ -127,7 +136,7 @@ def _waits(connection: Connection) -> list[str]:
     rows = connection.execute(
         "SELECT state, wait_event_type || ':' || wait_event FROM pg_stat_activity"
         " WHERE application_name = %s AND datname = current_database() AND state <> 'idle'",
-        [APPLICATION_NAME],
+        [WORKER_NAME],
     ).fetchall()
     return [
         IDLE_IN_TRANSACTION if state.startswith(IDLE_IN_TRANSACTION) else (event or RUNNING)

@@ -1,9 +1,9 @@
-"""The table that ``lab triangle`` redesigns: the lab's generic queue, or a copy of a live one's definition."""
+"""The table that an experiment works on: the lab's generic queue, or a copy of a live one's definition."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.errors import USAGE, PgqdoctorError
@@ -11,17 +11,19 @@ from pgqdoctor.lab.ground import Connection, one_value, run_sql
 
 NONE: Final = "none"
 """The index form without any index but those that constraints need."""
+PARTIAL: Final = "partial"
+"""The index form with one index on the ready jobs alone, in the order of the claim."""
 OWN: Final = "own"
 """The index form of a copied table as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A queue table and its life, as SQL.
+    """A queue table as SQL, its names quoted.
 
-    ``forms`` are the sets of indexes to compare, each a tuple of CREATE INDEX. ``fill`` has ``{jobs}`` ready jobs
-    to add, ``claim_half`` has ``{half}``. ``claim`` returns the key; ``life`` is a pgbench script that claims and
-    finishes one job and enqueues the next. ``notes`` say what a copy lacks.
+    ``forms`` are the sets of indexes to compare, each a tuple of CREATE INDEX. ``fill`` adds ``{jobs}`` ready jobs;
+    ``others`` adds the rows of other states that a live table has beside so many ready ones, "" for none.
+    ``taken`` is what a claim sets, ``order`` the claim's order, ``key`` the column that names a job.
     """
 
     title: str
@@ -29,22 +31,70 @@ class Subject:
     create: tuple[str, ...]
     forms: Mapping[str, tuple[str, ...]]
     fill: str
+    key: str
     ready: str
-    """Condition of a job that may be claimed."""
-    claim: str
-    claim_all: str
-    claim_half: str
-    life: str
-    variables: Mapping[str, str] = field(default_factory=dict)
+    order: str
+    taken: str
+    others: str = ""
+    no_key: str = "0"
+    """A value of the key's type that no job has."""
     fillfactor: int = 100
-    """The table's own, where it is a copy."""
     notes: tuple[str, ...] = ()
+    """What a copy lacks, in sentences."""
 
-    def fingerprint(self) -> str:
-        """All that decides what is measured: two runs with the same one can be put together."""
-        return "\n".join(
-            (*self.create, *(sql for form in self.forms.values() for sql in form), self.fill, self.claim, self.life)
+    @property
+    def head(self) -> str:
+        """The query for the next job; a locking clause may follow."""
+        return f"SELECT {self.key} FROM {self.table} WHERE {self.ready} ORDER BY {self.order} LIMIT 1"
+
+    @property
+    def claim(self) -> str:
+        """A sound claim, which returns the key."""
+        return (
+            f"UPDATE {self.table} SET {self.taken} WHERE {self.key} = ({self.head} FOR UPDATE SKIP LOCKED)"
+            f" RETURNING {self.key}"
         )
+
+    @property
+    def own_form(self) -> str:
+        """The indexes it has as it is."""
+        return OWN if OWN in self.forms else NONE
+
+    def claim_first(self, jobs: int) -> str:
+        """One statement that claims the first ``jobs`` jobs."""
+        return (
+            f"UPDATE {self.table} SET {self.taken} WHERE {self.key} IN"
+            f" (SELECT {self.key} FROM {self.table} WHERE {self.ready} ORDER BY {self.order} LIMIT {jobs})"
+        )
+
+    def delete_first(self, jobs: int) -> str:
+        """One statement that deletes the first ``jobs`` jobs."""
+        return (
+            f"DELETE FROM {self.table} WHERE {self.key} IN"
+            f" (SELECT {self.key} FROM {self.table} WHERE {self.ready} ORDER BY {self.order} LIMIT {jobs})"
+        )
+
+    @property
+    def life(self) -> str:
+        """A pgbench script that claims and finishes one job and enqueues the next, so that the backlog stays.
+
+        The key is kept in the variable ``job``, which must be set to ``no_key`` before the first time.
+        """
+        claim = self.claim.removesuffix(self.key) + f"{self.key} AS job"
+        finish = f"DELETE FROM {self.table} WHERE {self.key} = :job;"
+        return f"{claim} \\aset\n{finish}\n{self.fill.replace('{jobs}', '1')};\n"
+
+    def scripts(self) -> Mapping[str, str]:
+        """All that is run, by name."""
+        return {
+            "table": "".join(f"{one};\n" for one in (*self.create, self.fill, self.others) if one),
+            **{
+                f"indexes, {name}": "".join(f"{one};\n" for one in form)
+                for name, form in self.forms.items()
+                if form
+            },
+            "life of a job": self.life,
+        }
 
     def make(self, connection: Connection, *, fillfactor: int, form: str, autovacuum: bool) -> None:
         """Create the table anew, empty, with the indexes of ``form``."""
@@ -53,12 +103,16 @@ class Subject:
             run_sql(connection, statement)
         switch = "on" if autovacuum else "off"
         run_sql(
-            connection, f"ALTER TABLE {self.table} SET (fillfactor = {fillfactor}, autovacuum_enabled = {switch})"
+            connection,
+            f"ALTER TABLE {self.table} SET (fillfactor = {fillfactor}, autovacuum_enabled = {switch})",
         )
         self.index(connection, form)
 
     def index(self, connection: Connection, form: str) -> None:
-        """Create the indexes of ``form``."""
+        """Create the indexes of ``form``.
+
+        Raises PgqdoctorError (usage) where there is no such form.
+        """
         if form not in self.forms:
             raise PgqdoctorError(
                 f"{self.title} has no index form {form!r}",
@@ -69,14 +123,16 @@ class Subject:
             run_sql(connection, statement)
 
     def add_jobs(self, connection: Connection, jobs: int) -> None:
-        """Enqueue ``jobs`` ready jobs; a copy gets rows of its other states too."""
-        run_sql(connection, self.fill.replace("{jobs}", str(jobs)))
+        """Add the rows of other states, then ``jobs`` ready jobs."""
+        for text in (self.others, self.fill):
+            if text:
+                run_sql(connection, text.replace("{jobs}", str(jobs)))
 
     def indexes(self, connection: Connection) -> tuple[str, ...]:
         """The definitions of its indexes, without schema and table."""
         rows = connection.execute(
             "SELECT pg_get_indexdef(indexrelid) FROM pg_index"
-            f" WHERE indrelid = '{self.table}'::regclass ORDER BY indexrelid".encode()
+            f" WHERE indrelid = '{_literal(self.table)}'::regclass ORDER BY indexrelid".encode()
         ).fetchall()
         return tuple(" ".join(str(row[0]).partition(" USING ")[2].split()) for row in rows)
 
@@ -84,7 +140,7 @@ class Subject:
         """How many indexes hold a ready job, and how many a claimed one; the claim is rolled back."""
         rows = connection.execute(
             "SELECT coalesce(pg_get_expr(indpred, indrelid), 'true') FROM pg_index"
-            f" WHERE indrelid = '{self.table}'::regclass".encode()
+            f" WHERE indrelid = '{_literal(self.table)}'::regclass".encode()
         ).fetchall()
         predicates = [str(row[0]) for row in rows]
 
@@ -103,8 +159,7 @@ class Subject:
         ready = held(self.ready)
         run_sql(connection, "BEGIN")
         try:
-            place = one_value(connection, f"WITH won AS ({self.claim}) SELECT won.* FROM won")
-            if place is None:
+            if one_value(connection, self.claim) is None:
                 return ready, 0
             # The claimed row is the one that this transaction wrote.
             return ready, held("xmin::text = (pg_current_xact_id()::text::bigint % 4294967296)::text")
@@ -114,29 +169,36 @@ class Subject:
 
 def generic_subject() -> Subject:
     """The lab's own queue: a text state and 100 bytes of payload, claimed in the order of its key."""
-    head = "SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
-    taken = "state = 'running', attempts = attempts + 1, worker = 1, claimed_at = now()"
-    fill = "INSERT INTO jobs (payload) SELECT repeat('x', 100) FROM generate_series(1, {jobs})"
-    claim = f"UPDATE jobs SET {taken} WHERE id = ({head}) RETURNING id"
     return Subject(
         title="the lab's generic queue",
         table="jobs",
         create=(
-            "CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
-            " state text NOT NULL DEFAULT 'ready', attempts integer NOT NULL DEFAULT 0, worker integer,"
-            " claimed_at timestamptz, payload text NOT NULL)",
+            "CREATE TABLE jobs (\n"
+            "    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
+            "    state text NOT NULL DEFAULT 'ready',\n"
+            "    attempts integer NOT NULL DEFAULT 0,\n"
+            "    worker integer,\n"
+            "    claimed_at timestamptz,\n"
+            "    payload text NOT NULL\n"
+            ")",
         ),
         forms={
             NONE: (),
-            "partial": ("CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",),
+            PARTIAL: ("CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",),
             "state": ("CREATE INDEX jobs_state_idx ON jobs (state, id)",),
         },
-        fill=fill,
+        fill="INSERT INTO jobs (payload) SELECT repeat('x', 100) FROM generate_series(1, {jobs})",
+        key="id",
         ready="state = 'ready'",
-        claim=claim,
-        claim_all=f"UPDATE jobs SET {taken} WHERE state = 'ready'",
-        claim_half=f"UPDATE jobs SET {taken} WHERE id <= {{half}}",
-        life=f"{claim} \\aset\nDELETE FROM jobs WHERE id = :id;\n{fill.replace('{jobs}', '1')};\n",
-        variables={"id": "0"},
+        order="id",
+        taken="state = 'running', attempts = attempts + 1, worker = 1, claimed_at = now()",
     )
 
+
+def regclass(subject: Subject) -> str:
+    """The table as an SQL expression of type regclass."""
+    return f"'{_literal(subject.table)}'::regclass"
+
+
+def _literal(name: str) -> str:
+    return name.replace("'", "''")

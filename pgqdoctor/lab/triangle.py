@@ -18,7 +18,7 @@ from pgqdoctor.lab.race import explain, touched
 from pgqdoctor.lab.results import Growth, TriangleResult
 from pgqdoctor.lab.saved import Notebook
 from pgqdoctor.lab.statistics import percentiles
-from pgqdoctor.lab.subject import NONE, OWN, Subject
+from pgqdoctor.lab.subject import NONE, OWN, Subject, regclass
 
 FILLFACTORS: Final = (100, 85, 70)
 JOBS: Final = 1_000
@@ -48,13 +48,16 @@ class TriangleOptions:
         """As recorded, and as compared by --resume."""
         return {
             "table": self.subject.title,
-            "scripts": self.subject.fingerprint(),
             "fillfactors": ", ".join(map(str, self.fillfactors)),
             "indexes": ", ".join(self.index_forms),
             "jobs": str(self.jobs),
             "workers": str(self.workers),
             "steady": f"{self.steady_s:g}s",
         }
+
+    def scripts(self) -> Mapping[str, str]:
+        """The table, its index forms and its life."""
+        return self.subject.scripts()
 
 
 def triangle(
@@ -65,7 +68,7 @@ def triangle(
     designs = [(form, fillfactor) for form in options.index_forms for fillfactor in options.fillfactors]
     with Bench(ground.binaries) as bench:
         for done, (form, fillfactor) in enumerate(designs):
-            name = design_name(fillfactor, form)
+            name = design_name(options.subject, fillfactor, form)
             known = notebook.get(name)
             if known is None:
                 say(done, len(designs), name)
@@ -75,23 +78,27 @@ def triangle(
         say(len(designs), len(designs), "")
 
 
-def design_name(fillfactor: int, form: str) -> str:
+def design_name(subject: Subject, fillfactor: int, form: str) -> str:
     """How a design is called: "default", "fillfactor 70", "fillfactor 70, partial index"."""
-    parts = [f"fillfactor {fillfactor}"] if fillfactor != 100 else []
-    parts += [f"{form} index"] if form not in (NONE, OWN) else []
-    return ", ".join(parts) or "default"
+    if form == OWN:
+        indexes = "own indexes"
+    elif form != NONE:
+        indexes = f"{form} index"
+    else:
+        indexes = "keys only" if subject.own_form == OWN else ""
+    room = f"fillfactor {fillfactor}" if fillfactor != 100 else ""
+    return ", ".join(part for part in (room, indexes) if part) or "default"
 
 
 def _design(
     ground: Ground, bench: Bench, options: TriangleOptions, form: str, fillfactor: int
 ) -> TriangleResult:
-    subject = options.subject
     updates, hot, newpage = _at_once(ground, options, form, fillfactor)
     single_updates, single_hot = _one_by_one(ground, bench, options, form, fillfactor)
     buffers = _claim_buffers(ground, options, form, fillfactor)
     steady = _steady(ground, bench, options, form, fillfactor)
     return TriangleResult(
-        design=design_name(fillfactor, form),
+        design=design_name(options.subject, fillfactor, form),
         fillfactor=fillfactor,
         indexes=steady.indexes,
         jobs=options.jobs,
@@ -154,7 +161,7 @@ def _at_once(
     _prepare(ground, options, form, fillfactor)
     before = _counters(ground, options.subject)
     with ground.connect() as connection:
-        run_sql(connection, options.subject.claim_all)
+        run_sql(connection, options.subject.claim_first(options.jobs))
     after = _counters(ground, options.subject)
     newpage = (
         None
@@ -183,7 +190,8 @@ def _claim_buffers(ground: Ground, options: TriangleOptions, form: str, fillfact
         subject.make(connection, fillfactor=fillfactor, form=NONE, autovacuum=False)
         subject.add_jobs(connection, options.jobs)
         run_sql(connection, f"VACUUM ANALYZE {subject.table}")
-        run_sql(connection, subject.claim_half.replace("{half}", str(options.jobs // 2)))
+        run_sql(connection, subject.claim_first(options.jobs // 2))
+        run_sql(connection, f"ANALYZE {subject.table}")
         subject.index(connection, form)
         run_sql(connection, "BEGIN")
         try:
@@ -212,7 +220,7 @@ def _steady(ground: Ground, bench: Bench, options: TriangleOptions, form: str, f
                 growth.append(_grown(watcher, subject, passed))
             return False
 
-        work = Work(script=subject.life, clients=options.workers, variables=subject.variables)
+        work = Work(script=subject.life, clients=options.workers, variables={"job": subject.no_key})
         outcome = bench.run(ground.conninfo, work, longest_s=options.steady_s, until=sample)
         wal = int(one_value(watcher, f"SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{lsn}')::bigint"))
         growth.append(_grown(watcher, subject, time.monotonic() - began))
@@ -235,14 +243,11 @@ def _steady(ground: Ground, bench: Bench, options: TriangleOptions, form: str, f
 
 def _counters(ground: Ground, subject: Subject) -> _Counters:
     """The table's counters; sessions that did the work have ended, so theirs are in."""
-    with ground.connect() as connection:
-        if ground.major < 15:
-            # The statistics collector hears of ended sessions a moment later.
-            time.sleep(0.6)
+    with ground.counting() as connection:
         newpage = "n_tup_newpage_upd" if ground.major >= 16 else "NULL"
         row = connection.execute(
             f"SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, {newpage}, n_tup_del, n_dead_tup, autovacuum_count"
-            f" FROM pg_stat_all_tables WHERE relid = '{subject.table}'::regclass".encode()
+            f" FROM pg_stat_all_tables WHERE relid = {regclass(subject)}".encode()
         ).fetchone()
     assert row is not None
     return _Counters(
@@ -259,7 +264,7 @@ def _counters(ground: Ground, subject: Subject) -> _Counters:
 def _grown(connection: Connection, subject: Subject, at_s: float) -> Growth:
     row = connection.execute(
         f"SELECT pg_relation_size(relid), pg_indexes_size(relid), n_dead_tup, autovacuum_count"
-        f" FROM pg_stat_all_tables WHERE relid = '{subject.table}'::regclass".encode()
+        f" FROM pg_stat_all_tables WHERE relid = {regclass(subject)}".encode()
     ).fetchone()
     assert row is not None
     return Growth(

@@ -32,7 +32,9 @@ def render_lab(result: LabResult, format: str, *, width: int = 100, charts_at: s
 
         return render_html(document_of(result))
     raise PgqdoctorError(
-        f"a lab result cannot be written as {format!r}", hint=f"Choose {' or '.join(FORMATS)}.", exit_code=USAGE
+        f"a lab result cannot be written as {format!r}",
+        hint=f"Choose {' or '.join(FORMATS)}.",
+        exit_code=USAGE,
     )
 
 

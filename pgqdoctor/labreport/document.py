@@ -35,6 +35,8 @@ class Listing:
 
     title: str
     statements: tuple[str, ...]
+    important: bool = False
+    """Part of the result, not of how it was had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +66,15 @@ def facts(result: LabResult) -> tuple[tuple[str, str], ...]:
     return (
         ("Machine", f"{machine.cpu or machine.architecture}, {machine.cpus} usable processors{memory}{load}"),
         ("System", f"{machine.system}, Python {machine.python}"),
-        *((f"Server {place}" if len(servers) > 1 else "Server", _server(one)) for place, one in enumerate(servers, 1)),
-        *((f"Settings {place}" if len(servers) > 1 else "Settings", _settings(one)) for place, one in enumerate(servers, 1)),
-        *((key.capitalize(), value) for key, value in result.options.items() if key not in ("scripts",)),
+        *(
+            (f"Server {place}" if len(servers) > 1 else "Server", _server(one))
+            for place, one in enumerate(servers, 1)
+        ),
+        *(
+            (f"Settings {place}" if len(servers) > 1 else "Settings", _settings(one))
+            for place, one in enumerate(servers, 1)
+        ),
+        *((key.capitalize(), value) for key, value in result.options.items()),
         ("Run", f"{result.started_at}, {number(round(result.seconds))} s, pgqdoctor {result.tool_version}"),
     )
 
@@ -78,3 +86,8 @@ def _server(server: ServerFacts) -> str:
 
 def _settings(server: ServerFacts) -> str:
     return ", ".join(f"{name} {value or '(empty)'}" for name, value in server.settings.items())
+
+
+def listings(result: LabResult) -> tuple[Listing, ...]:
+    """What was run, for readers who want to repeat it."""
+    return tuple(Listing(title=name, statements=(text,)) for name, text in result.scripts.items())

@@ -27,11 +27,15 @@ h2 { font-size: 19px; margin: 40px 0 12px; }
 figure { margin: 0; padding: 8px; border: 1px solid var(--rule); border-radius: 8px; }
 figure svg { display: block; width: 100%; height: auto; color: var(--ink); }
 .wide { overflow-x: auto; border: 1px solid var(--rule); border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
-th, td { padding: 6px 10px; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
-th { background: var(--card); white-space: nowrap; font-weight: 600; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: 5px 8px; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th { background: var(--card); font-weight: 600; vertical-align: bottom; }
+td:first-child { white-space: nowrap; }
+details { margin: 0 0 8px; }
+summary { cursor: pointer; color: var(--faint); }
 tr:last-child td { border-bottom: 0; }
-.n { text-align: right; white-space: nowrap; }
+.n { text-align: right; }
+td.n { white-space: nowrap; }
 .method p { color: var(--faint); max-width: 85ch; margin: 0 0 10px; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 8px; padding: 12px; overflow-x: auto;
   font: 13px/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre-wrap; }
@@ -50,7 +54,7 @@ def _lines(document: Document) -> Iterator[str]:
     yield "<!DOCTYPE html>"
     yield '<html lang="en">'
     yield '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">'
+    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<title>{title} - pgqdoctor lab</title>"
     yield f"<style>{STYLE}</style></head>"
     yield "<body><main>"
@@ -68,7 +72,8 @@ def _lines(document: Document) -> Iterator[str]:
         yield "</div>"
     for table in document.tables:
         yield from _table(table)
-    for listing in document.listings:
+    shown_at_once = [one for one in document.listings if one.important]
+    for listing in shown_at_once:
         yield from _listing(listing)
     yield '<h2>How it was measured</h2><div class="method">'
     yield from (f"<p>{_shown(sentence)}</p>" for sentence in document.method)
@@ -76,6 +81,11 @@ def _lines(document: Document) -> Iterator[str]:
     yield '<div class="wide"><table class="facts"><tbody>'
     yield from (f"<tr><td>{_shown(key)}</td><td>{_shown(value)}</td></tr>" for key, value in document.facts)
     yield "</tbody></table></div>"
+    folded = [one for one in document.listings if not one.important]
+    if folded:
+        yield "<h2>What was run</h2>"
+        for listing in folded:
+            yield f"<details><summary>{_shown(listing.title)}</summary>{_code(listing)}</details>"
     yield "</main></body></html>"
 
 
@@ -99,8 +109,12 @@ def _table(table: Table) -> Iterator[str]:
 
 def _listing(listing: Listing) -> Iterator[str]:
     yield f"<h2>{_shown(listing.title)}</h2>"
+    yield _code(listing)
+
+
+def _code(listing: Listing) -> str:
     lines = [line for one in listing.statements for line in statement(one).lines()]
-    yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
 def _shown(text: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Final
 
 from pgqdoctor.lab.results import LabResult, RaceResult
-from pgqdoctor.labreport.document import Chart, Document, Table, drawn, facts
+from pgqdoctor.labreport.document import Chart, Document, Table, drawn, facts, listings
 from pgqdoctor.labreport.svg import Bar, Series, bar_chart, line_chart
 from pgqdoctor.render.quantities import number
 
@@ -33,7 +34,7 @@ def race_document(result: LabResult) -> Document:
         says=tuple(_says(cells)),
         charts=_charts(cells),
         tables=(_table(cells),),
-        listings=(),
+        listings=listings(result),
         method=(
             "Each worker is one pgbench connection that claims as fast as it can until the queue is empty. "
             "A claim is a row that the claiming transaction itself wrote into an audit table; a duplicate is "
@@ -69,7 +70,12 @@ def _says(cells: tuple[RaceResult, ...]) -> Iterator[str]:
             f"{_rate(naive.distinct_jobs_per_s)} distinct jobs a second."
         )
     first_twice = next(
-        (c for c in sorted(cells, key=lambda one: one.workers) if c.strategy == "naive" and c.duplicate_claims), None
+        (
+            c
+            for c in sorted(cells, key=lambda one: one.workers)
+            if c.strategy == "naive" and c.duplicate_claims
+        ),
+        None,
     )
     if first_twice is not None and first_twice is not naive:
         yield (
@@ -110,19 +116,37 @@ def _charts(cells: tuple[RaceResult, ...]) -> tuple[Chart, ...]:
     if not cells:
         return ()
     plots: tuple[tuple[str, str, str, Callable[[RaceResult], float], bool], ...] = (
-        ("claims", "Claims, as the workers count them", "claims per second", lambda one: one.claims_per_s, True),
+        (
+            "claims",
+            "Claims, as the workers count them",
+            "claims per second",
+            lambda one: one.claims_per_s,
+            True,
+        ),
         ("jobs", "Distinct jobs claimed", "jobs per second", lambda one: one.distinct_jobs_per_s, True),
-        ("wasted", "Lost attempts", "attempts without a job, per job won", lambda one: one.wasted_per_win, False),
-        ("latency", "Time to get a job, 99th percentile", "milliseconds, lost attempts included", lambda one: one.job_p99_ms, True),
+        (
+            "wasted",
+            "Lost attempts",
+            "attempts without a job, per job won",
+            lambda one: one.wasted_per_win,
+            False,
+        ),
+        (
+            "latency",
+            "Time to get a job, 99th percentile",
+            "milliseconds, lost attempts included",
+            lambda one: one.job_p99_ms,
+            True,
+        ),
     )
     charts = [
-        drawn(name, title, lambda alone, t=title, y=label, v=value, lg=log: _lines(cells, t, y, v, lg, alone))  # type: ignore[misc]
+        drawn(name, title, partial(_lines, cells, title, label, value, log))
         for name, title, label, value, log in plots
     ]
-    charts.append(drawn("buffers", "Buffers per claim, half-consumed queue", lambda alone: _buffers(cells, alone)))
+    charts.append(drawn("buffers", "Buffers per claim, half-consumed queue", partial(_buffers, cells)))
     duplicated = [cell for cell in cells if cell.duplicate_claims]
     if duplicated:
-        charts.append(drawn("duplicates", "Claims that took a job twice", lambda alone: _duplicates(duplicated, alone)))
+        charts.append(drawn("duplicates", "Claims that took a job twice", partial(_duplicates, duplicated)))
     return tuple(charts)
 
 
@@ -146,11 +170,15 @@ def _lines(
 def _buffers(cells: tuple[RaceResult, ...], standalone: bool) -> str:
     one_each = {cell.strategy: cell for cell in cells}
     bars = [
-        Bar(label=name, value=cell.buffers_per_claim, shown=number(cell.buffers_per_claim), color=COLORS[name])
+        Bar(
+            label=name, value=cell.buffers_per_claim, shown=number(cell.buffers_per_claim), color=COLORS[name]
+        )
         for name, cell in one_each.items()
     ]
     title = "Buffers per claim, half-consumed queue"
-    return bar_chart(title, bars, x_label="pages touched by one claim (logarithmic)", log=True, standalone=standalone)
+    return bar_chart(
+        title, bars, x_label="pages touched by one claim (logarithmic)", log=True, standalone=standalone
+    )
 
 
 def _duplicates(cells: list[RaceResult], standalone: bool) -> str:
@@ -183,7 +211,10 @@ def _table(cells: tuple[RaceResult, ...]) -> Table:
                 number(cell.duplicate_claims),
                 number(cell.wasted_attempts),
                 f"{cell.wasted_per_win:.1f}",
-                *(f"{ms:.2f}" for ms in (cell.p50_ms, cell.p95_ms, cell.p99_ms, cell.job_p50_ms, cell.job_p99_ms)),
+                *(
+                    f"{ms:.2f}"
+                    for ms in (cell.p50_ms, cell.p95_ms, cell.p99_ms, cell.job_p50_ms, cell.job_p99_ms)
+                ),
                 number(round(cell.buffers_per_claim)),
                 number(round(cell.run_buffers_per_claim)),
             )

@@ -68,8 +68,8 @@ def line_chart(
     """Lines with a mark at each point and each line's name at its right end. ``show`` writes y values."""
     points = [point for one in series for point in one.points]
     names = max((len(one.name) for one in series), default=0)
-    left, right, top, bottom = 62.0, 24.0 + names * _LETTER, 44.0, 46.0
-    x = _Scale.over([p[0] for p in points], left, WIDTH - right, log=log_x, ticks_at_values=log_x)
+    left, right, top, bottom = 62.0, 24.0 + names * _LETTER, 62.0, 46.0
+    x = _Scale.over([p[0] for p in points], left, WIDTH - right, log=log_x, ticks_at_values=log_x, tight=True)
     y = _Scale.over([p[1] for p in points], HEIGHT - bottom, top, log=log_y, from_zero=not log_y)
     parts = [_text(16, 22, title, weight=600, size=14)]
     for tick in y.ticks:
@@ -80,7 +80,7 @@ def line_chart(
         parts.append(_text(x.at(tick), HEIGHT - bottom + 19, compact(tick), anchor="middle", faint=True))
     parts.append(_rule(left, HEIGHT - bottom, WIDTH - right, HEIGHT - bottom, strong=True))
     parts.append(_text((left + WIDTH - right) / 2, HEIGHT - 10, x_label, anchor="middle", faint=True))
-    parts.append(_text(16, 38, y_label, faint=True, size=11))
+    parts.append(_text(16, 42, y_label, faint=True))
     ends = _apart([y.at(one.points[-1][1]) if one.points else top for one in series], top, HEIGHT - bottom)
     for one, end in zip(series, ends, strict=True):
         color = PALETTE[one.color % len(PALETTE)]
@@ -155,6 +155,7 @@ class _Scale:
         log: bool,
         from_zero: bool = False,
         ticks_at_values: bool = False,
+        tight: bool = False,
     ) -> _Scale:
         if log:
             positive = [value for value in values if value > 0] or [1.0]
@@ -170,8 +171,12 @@ class _Scale:
             high = max(values, default=1.0)
             high = high if high > low else low + 1.0
             step = _step(high - low)
-            low, high = math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step
-            ticks = tuple(low + step * place for place in range(round((high - low) / step) + 1))
+            first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
+            ticks = tuple(step * place for place in range(first, last + 1))
+            if tight:
+                ticks = tuple(tick for tick in ticks if low <= tick <= high)
+            else:
+                low, high = ticks[0], ticks[-1]
         return cls(low=low, high=high, start=start, end=end, log=log, ticks=ticks)
 
     def at(self, value: float) -> float:
@@ -224,9 +229,7 @@ def _text(
 
 def _rule(x1: float, y1: float, x2: float, y2: float, *, strong: bool = False) -> str:
     opacity = "0.6" if strong else "0.15"
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" opacity="{opacity}"/>'
-    )
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" opacity="{opacity}"/>'
 
 
 def _svg(title: str, height: float, parts: Sequence[str], *, standalone: bool) -> str:

@@ -25,7 +25,7 @@ def _lines(document: Document, width: int) -> Iterator[str]:
         yield table.title
         rows = [[one_line(cell) for cell in row] for row in table.rows]
         yield from text_table(table.headers, rows, width=width, right=table.right)
-    for listing in document.listings:
+    for listing in (one for one in document.listings if one.important):
         yield ""
         yield listing.title
         for one in listing.statements:

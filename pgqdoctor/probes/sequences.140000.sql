@@ -14,7 +14,8 @@ SELECT u.sequence::bigint AS sequence,
                                        ELSE s.seqmax END) AS last_possible,
        s.seqincrement AS increment,
        s.seqcycle AS cycles,
-       a.attidentity <> '' AS identity
+       a.attidentity <> '' AS identity,
+       has_sequence_privilege(u.sequence, 'SELECT, USAGE') AS may_read
   FROM (SELECT d.objid AS sequence, d.refobjid AS relation, d.refobjsubid AS number
           FROM pg_depend d
          WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass

@@ -14,6 +14,7 @@ from pgqdoctor.render.quantities import counted, number, quantity
 from pgqdoctor.render.sqlshow import breaks_inside_token, wrapped_sql
 from pgqdoctor.render.tables import text_table
 from pgqdoctor.report import QueueFacts, Report, ReportedFinding
+from pgqdoctor.story import story_of, tree_of
 from pgqdoctor.triangle import Triangle
 
 WIDEST: Final = 110
@@ -81,6 +82,7 @@ def render_report(report: Report, *, color: bool, width: int) -> str:
     paper = Paper(width=min(max(width, NARROWEST), WIDEST), color=color)
     parts = [
         _head(report, paper),
+        _story(report, paper),
         *_findings(report, paper),
         _crashed(report, paper),
         _queues(report, paper),
@@ -129,6 +131,23 @@ def _head(report: Report, paper: Paper) -> Iterator[str]:
 
 
 # --- the story --------------------------------------------------------------------------------------
+
+
+def _story(report: Report, paper: Paper) -> Iterator[str]:
+    """The worst chain as one sentence, and which finding causes which as a small tree."""
+    sentence = story_of(report)
+    # A root alone is told by its own title below.
+    if sentence and sentence.rstrip(".") not in {one.title for one in report.findings}:
+        yield from paper.prose(sentence, style="strong")
+    tree = tree_of(report)[: phrases.MOST_FINDINGS]
+    if not any(one.depth for one in tree):
+        return
+    yield ""
+    for place, one in enumerate(tree, 1):
+        branch = "└─ " if one.depth else ""
+        on = f" on {one.finding.queue}" if one.finding.queue is not None else ""
+        line = f"{branch}{place}. {one.finding.severity}: {one.finding.check}{on}"
+        yield from _cut(line, 2 + STEP * max(min(one.depth, 6) - 1, 0), paper)
 
 
 def _findings(report: Report, paper: Paper) -> Iterator[Iterator[str]]:

@@ -110,8 +110,11 @@ def _word(triage: Triage) -> str:
 def _all_clear(triage: Triage) -> str:
     if not triage.queues:
         return "No queue was found, so nothing can be said."
-    seen = "Nothing that was looked at is wrong" if triage.not_seen else "Nothing is wrong"
-    return f"{seen}{'' if triage.verdict == 'healthy' else ' but what pgqdoctor report lists as notices'}."
+    if triage.verdict == "notice":
+        return "Nothing that delays jobs or endangers the queue; pgqdoctor report lists the notices."
+    return (
+        "Nothing that was looked at is wrong." if triage.not_seen or triage.crashed else "Nothing is wrong."
+    )
 
 
 def _first(step: Step, paper: Paper) -> Iterator[Block]:

@@ -8,7 +8,14 @@ from typing import Any
 from pgqdoctor.observation import PlanProbe
 
 
-def scan(kind: str = "Index Scan", *, rows: float = 1, buffers: int = 3, index: str | None = "jobs_ready_idx", **more: Any) -> dict[str, Any]:
+def scan(
+    kind: str = "Index Scan",
+    *,
+    rows: float = 1,
+    buffers: int = 3,
+    index: str | None = "jobs_ready_idx",
+    **more: Any,
+) -> dict[str, Any]:
     """One executed scan of public.jobs."""
     node: dict[str, Any] = {
         "Node Type": kind,
@@ -28,7 +35,9 @@ def scan(kind: str = "Index Scan", *, rows: float = 1, buffers: int = 3, index: 
     return node
 
 
-def above(kind: str, child: dict[str, Any], *, rows: float | None = None, buffers: int | None = None, **more: Any) -> dict[str, Any]:
+def above(
+    kind: str, child: dict[str, Any], *, rows: float | None = None, buffers: int | None = None, **more: Any
+) -> dict[str, Any]:
     """One executed node over another, by default with the same rows and buffers."""
     return {
         "Node Type": kind,

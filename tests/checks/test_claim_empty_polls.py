@@ -18,16 +18,33 @@ GUARDED = "UPDATE jobs SET state = $1 WHERE id = $2 AND state = $3"
 
 
 def look(
-    calls: int, won: int, *more: tuple[str, int, int], ms: float = 0.006, claim: str = build.CLAIM, plan: PlanProbe | None = None, **probe: Any
+    calls: int,
+    won: int,
+    *more: tuple[str, int, int],
+    ms: float = 0.006,
+    claim: str = build.CLAIM,
+    plan: PlanProbe | None = None,
+    **probe: Any,
 ) -> list[Finding]:
     statements = [(claim, calls, won), *more]
     used = {f"{number}/10/1": one for number, one in enumerate(statements, 1)}
     last = build.reading(
-        build.WINDOW_S, statements=tuple(build.calls(key, count, rows, total_ms=count * ms) for key, (_, count, rows) in used.items())
+        build.WINDOW_S,
+        statements=tuple(
+            build.calls(key, count, rows, total_ms=count * ms) for key, (_, count, rows) in used.items()
+        ),
     )
     first = build.reading(0.0, statements=tuple(build.calls(key, 0) for key in used))
-    known: dict[str, Any] = {"ready_rows": 0, "oldest_ready_age_s": None, "plans": () if plan is None else (plan,), **probe}
-    return build.evaluated(CHECK, replace(build.observation(statements=used, first=first, last=last, probes=(build.probe(**known),))))
+    known: dict[str, Any] = {
+        "ready_rows": 0,
+        "oldest_ready_age_s": None,
+        "plans": () if plan is None else (plan,),
+        **probe,
+    }
+    return build.evaluated(
+        CHECK,
+        replace(build.observation(statements=used, first=first, last=last, probes=(build.probe(**known),))),
+    )
 
 
 def test_nobody_asks() -> None:
@@ -43,7 +60,14 @@ def test_storm() -> None:
 
 @pytest.mark.parametrize(
     ("calls", "won", "severity"),
-    [(1_999, 0, None), (2_000, 0, "warning"), (4_000, 1_000, "warning"), (4_000, 1_001, None), (99_999, 0, "warning"), (100_000, 0, "critical")],
+    [
+        (1_999, 0, None),
+        (2_000, 0, "warning"),
+        (4_000, 1_000, "warning"),
+        (4_000, 1_001, None),
+        (99_999, 0, "warning"),
+        (100_000, 0, "critical"),
+    ],
 )
 def test_limits(calls: int, won: int, severity: str | None) -> None:
     assert [one.severity for one in look(calls, won, ms=0.001)] == ([] if severity is None else [severity])
@@ -53,7 +77,9 @@ def test_slow_polls_of_a_few_workers() -> None:
     assert look(60, 0) == []
 
 
-@pytest.mark.parametrize(("ms", "severity"), [(9.9, None), (10.1, "warning"), (99.0, "warning"), (100.1, "critical")])
+@pytest.mark.parametrize(
+    ("ms", "severity"), [(9.9, None), (10.1, "warning"), (99.0, "warning"), (100.1, "critical")]
+)
 def test_dear_polls_hurt_at_any_rate(ms: float, severity: str | None) -> None:
     assert [one.severity for one in look(100, 0, ms=ms)] == ([] if severity is None else [severity])
 
@@ -75,7 +101,10 @@ def test_everything_is_locked() -> None:
     (finding,) = look(60, 0, ready_rows=500, oldest_ready_age_s=600.0, plan=ready_plan(1))
     assert finding.severity == "critical"
     assert finding.key == "claim-empty-polls:public.jobs:starved"
-    assert "find nothing although 500 jobs are ready: other transactions hold the locks of all of them" in finding.title
+    assert (
+        "find nothing although 500 jobs are ready: other transactions hold the locks of all of them"
+        in finding.title
+    )
     assert finding.remedies == ()
 
 
@@ -90,7 +119,15 @@ def test_cause_is_open_without_a_measured_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "won", "age", "found"), [(4, 0, 600.0, 0), (5, 0, 600.0, 1), (5, 1, 600.0, 0), (60, 0, 9.9, 0), (60, 0, 10.0, 1), (60, 0, None, 1)]
+    ("calls", "won", "age", "found"),
+    [
+        (4, 0, 600.0, 0),
+        (5, 0, 600.0, 1),
+        (5, 1, 600.0, 0),
+        (60, 0, 9.9, 0),
+        (60, 0, 10.0, 1),
+        (60, 0, None, 1),
+    ],
 )
 def test_limits_of_starving(calls: int, won: int, age: float | None, found: int) -> None:
     assert len(look(calls, won, ready_rows=500, oldest_ready_age_s=age)) == found

@@ -18,7 +18,12 @@ FILTER = "((state = 'queued'::text) AND (run_at <= now()))"
 
 def walk(removed: int, **more: Any) -> PlanProbe:
     return plans.limited(
-        plans.scan(index="jobs_pkey", buffers=max(removed // 100, 3), Filter=FILTER, **{"Rows Removed by Filter": removed, **more})
+        plans.scan(
+            index="jobs_pkey",
+            buffers=max(removed // 100, 3),
+            Filter=FILTER,
+            **{"Rows Removed by Filter": removed, **more},
+        )
     )
 
 
@@ -30,7 +35,14 @@ def look(
     claim: str = build.CLAIM,
     indexes: tuple[Any, ...] = PRIMARY,
 ) -> list[Finding]:
-    states = () if ready is None else (StateCount(value="queued", rows=ready, exact=True), StateCount(value="done", rows=int(rows) - ready, exact=True))
+    states = (
+        ()
+        if ready is None
+        else (
+            StateCount(value="queued", rows=ready, exact=True),
+            StateCount(value="done", rows=int(rows) - ready, exact=True),
+        )
+    )
     seen = build.observation(
         statements={"1/10/1": (claim, calls, calls)},
         of=build.catalog(tables=(build.table(rows=rows),), indexes=indexes),
@@ -51,7 +63,10 @@ def test_claim_over_a_partial_index_repeats_its_predicate_as_a_filter() -> None:
 def test_walk_over_finished_jobs() -> None:
     (finding,) = look(walk(30_000))
     assert finding.severity == "warning"
-    assert finding.title == "Each claim of public.jobs reads and throws away 30,000 rows that are not ready (done 999,900)"
+    assert (
+        finding.title
+        == "Each claim of public.jobs reads and throws away 30,000 rows that are not ready (done 999,900)"
+    )
     assert {(one.what, one.value) for one in finding.evidence} >= {
         ("claim reads", 300.0),
         ("rows read and refused", 30_000),
@@ -79,7 +94,9 @@ def test_walk_over_finished_jobs() -> None:
     ],
 )
 def test_limits(removed: int, calls: int, severity: str | None) -> None:
-    assert [one.severity for one in look(walk(removed), calls=calls)] == ([] if severity is None else [severity])
+    assert [one.severity for one in look(walk(removed), calls=calls)] == (
+        [] if severity is None else [severity]
+    )
 
 
 def test_rows_in_the_ready_state_are_another_checks_business() -> None:
@@ -95,7 +112,7 @@ def test_equalities_lead_the_index_then_the_order() -> None:
         "ORDER BY attempts DESC, id LIMIT $4 FOR UPDATE SKIP LOCKED) RETURNING id"
     )
     (finding,) = look(walk(30_000), claim=claim)
-    assert finding.remedies[0].sql[2].endswith("ON public.jobs (payload, attempts DESC, id, run_at);") or finding.remedies[0].sql[2].endswith(
+    assert finding.remedies[0].sql[2].endswith(
         "ON public.jobs (payload, attempts DESC, id, run_at) WHERE state = 'queued';"
     )
 

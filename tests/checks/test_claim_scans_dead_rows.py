@@ -20,14 +20,18 @@ def look(plan: PlanProbe, *sessions: SessionRow) -> list[Finding]:
 
 
 def walk(buffers: int, rows: float = 1, **more: Any) -> PlanProbe:
-    return plans.limited(plans.scan(rows=rows, buffers=buffers, **{"Index Cond": "(run_at <= now())", **more}))
+    return plans.limited(
+        plans.scan(rows=rows, buffers=buffers, **{"Index Cond": "(run_at <= now())", **more})
+    )
 
 
 def test_clean_index() -> None:
     assert look(walk(3)) == []
 
 
-@pytest.mark.parametrize(("buffers", "severity"), [(44, None), (45, "warning"), (1_004, "warning"), (1_005, "critical")])
+@pytest.mark.parametrize(
+    ("buffers", "severity"), [(44, None), (45, "warning"), (1_004, "warning"), (1_005, "critical")]
+)
 def test_limits(buffers: int, severity: str | None) -> None:
     assert [one.severity for one in look(walk(buffers))] == ([] if severity is None else [severity])
 
@@ -50,14 +54,20 @@ def test_no_vacuum_while_the_horizon_is_held() -> None:
 
 
 def test_counted_entries_are_told_exactly() -> None:
-    plan = plans.limited(plans.scan("Index Only Scan", buffers=30, **{"Index Cond": "(run_at <= now())", "Heap Fetches": 5_001}))
+    plan = plans.limited(
+        plans.scan(
+            "Index Only Scan", buffers=30, **{"Index Cond": "(run_at <= now())", "Heap Fetches": 5_001}
+        )
+    )
     (finding,) = look(plan)
     assert "walks over 5,000 dead index entries" in finding.title
 
 
 def test_rows_locked_by_others_are_not_dead() -> None:
     child = plans.scan(rows=3_000, buffers=3_020, **{"Index Cond": "(run_at <= now())"})
-    assert look(plans.probe(plans.above("Limit", plans.above("LockRows", child, rows=1, buffers=6_000)))) == []
+    assert (
+        look(plans.probe(plans.above("Limit", plans.above("LockRows", child, rows=1, buffers=6_000)))) == []
+    )
 
 
 def test_rows_that_a_filter_removes_are_not_dead() -> None:

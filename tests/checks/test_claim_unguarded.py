@@ -87,7 +87,10 @@ def test_batches_are_taken_through_a_materialized_cte() -> None:
     assert "IN (SELECT * FROM picked)" in finding.remedies[0].sql[0]
 
 
-@pytest.mark.parametrize(("rows", "updates", "found"), [(100, 84, 0), (100, 85, 1), (100, 115, 1), (100, 116, 0), (100, 169, 0), (100, 170, 1)])
+@pytest.mark.parametrize(
+    ("rows", "updates", "found"),
+    [(100, 84, 0), (100, 85, 1), (100, 115, 1), (100, 116, 0), (100, 169, 0), (100, 170, 1)],
+)
 def test_counts_must_match(rows: int, updates: int, found: int) -> None:
     assert len(pair(100, rows, updates)) == found
 
@@ -130,22 +133,35 @@ def test_version_column_guards() -> None:
 
 
 def test_several_workers_caught_make_it_critical() -> None:
-    live = SUBSELECT.replace("$1", "'running'").replace("$2", "1").replace("$3", "'queued'").replace("$4", "1")
+    live = (
+        SUBSELECT.replace("$1", "'running'").replace("$2", "1").replace("$3", "'queued'").replace("$4", "1")
+    )
     base = build.observation(statements={"1/10/1": (SUBSELECT, 100, 100)}, texts=(live,))
     sessions = tuple(build.session(pid, query=live, query_id=1) for pid in (71, 72))
     caught = Sample(at=1.0, sessions=(build.sampled(71, 0, query_id=1), build.sampled(72, 0, query_id=1)))
-    seen = replace(base, samples=(caught,), first=replace(base.first, sessions=sessions), last=replace(base.last, sessions=sessions))
+    seen = replace(
+        base,
+        samples=(caught,),
+        first=replace(base.first, sessions=sessions),
+        last=replace(base.last, sessions=sessions),
+    )
     (finding,) = look(seen=seen)
     assert finding.severity == "critical"
     assert finding.pids == (71, 72)
 
 
 def test_quoted_names_stay_quoted() -> None:
-    columns = tuple(replace(row, name={"state": "Status now", "id": "Id"}.get(row.name, row.name)) for row in build.job_columns())
+    columns = tuple(
+        replace(row, name={"state": "Status now", "id": "Id"}.get(row.name, row.name))
+        for row in build.job_columns()
+    )
     of = build.catalog(
         tables=(build.table(name='Job "Q"'),),
         columns=columns,
-        indexes=(build.index(2001, "pk", [1], primary=True, unique=True), build.index(2002, "r", [5], predicate="(\"Status now\" = 'queued'::text)")),
+        indexes=(
+            build.index(2001, "pk", [1], primary=True, unique=True),
+            build.index(2002, "r", [5], predicate="(\"Status now\" = 'queued'::text)"),
+        ),
     )
     poll = 'SELECT "Id" FROM "Job ""Q""" WHERE "Status now" = $1 ORDER BY "Id" LIMIT $2'
     take = 'UPDATE "Job ""Q""" SET "Status now" = $1 WHERE "Id" = $2'

@@ -8,7 +8,7 @@ import pytest
 
 from pgqdoctor.checks.heap_bloat import CHECK
 from pgqdoctor.finding import Finding
-from pgqdoctor.observation import PlanProbe
+from pgqdoctor.observation import MeasuredSpace, PlanProbe
 
 from . import build
 
@@ -37,6 +37,7 @@ def look(
     options: tuple[str, ...] = (),
     held: bool = False,
     columns: Any = None,
+    measured: tuple[MeasuredSpace, ...] = (),
 ) -> list[Finding]:
     sessions = (
         (build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0),)
@@ -49,7 +50,9 @@ def look(
         ),
         first=build.reading(0.0, sessions=sessions),
         last=build.reading(build.WINDOW_S, tables=(build.counters(seq_scan=scans),), sessions=sessions),
-        probes=(build.probe(table_bytes=table_bytes, plans=() if claim is None else (claim,)),),
+        probes=(
+            build.probe(table_bytes=table_bytes, plans=() if claim is None else (claim,), measured=measured),
+        ),
     )
     return build.evaluated(CHECK, seen)
 
@@ -111,3 +114,12 @@ def test_unknown_width_or_rows_say_nothing() -> None:
 def test_held_horizon_leaves_the_rewrite_out() -> None:
     (finding,) = look(400 * MB, held=True)
     assert finding.remedies == ()
+
+
+@pytest.mark.parametrize(("used", "found"), [(0.40, 1), (0.55, 0)])
+def test_pgstattuple_goes_before_the_estimate(used: float, found: int) -> None:
+    # 4,000 pages; the estimate would say that 1,000 rows need 22 of them.
+    space = MeasuredSpace(oid=build.JOBS, pages=4_000, used=used)
+    findings = look(4_000 * 8_192, scans=10_000, measured=(space,))
+    assert len(findings) == found
+    assert all("pgstattuple_approx" in {item.source for item in one.evidence} for one in findings)

@@ -31,6 +31,7 @@ def look(
     age_s: float | None = YEAR_S,
     scans: tuple[int, int] = (0, 0),
     claims: int = 0,
+    also: str | None = None,
     **catalog: Any,
 ) -> list[Finding]:
     """Look at ``rows`` updates of one statement in ten seconds, beside ``claims`` claims."""
@@ -39,7 +40,11 @@ def look(
     seen = build.observation(
         of=build.catalog(indexes=(*build.job_indexes(), *indexes), **catalog),
         on=build.server(version),
-        statements={"1/10/1": (build.CLAIM, claims, claims), "2/10/1": (text, rows, rows)},
+        statements={
+            "1/10/1": (build.CLAIM, claims, claims),
+            "2/10/1": (text, rows, rows),
+            **({"3/10/1": (also, 1, 0)} if also is not None else {}),
+        },
         first=build.reading(0.0, indexes=before),
         last=build.reading(
             build.WINDOW_S, tables=(counted,), indexes=after, database=build.database(stats_reset_s=age_s)
@@ -150,6 +155,29 @@ def test_index_that_was_scanned_stays() -> None:
     (finding,) = look(BEAT_INDEX, scans=(5, 9))
     assert "scanned 9 times, 4 of them in this window" in finding.remedies[0].title
     assert finding.remedies[0].kind == "application"
+
+
+REAPER = "UPDATE jobs SET state = $1 WHERE state = $2 AND heartbeat_at < now() - $3::interval"
+
+
+def test_reapers_index_is_replaced_by_one_on_the_state() -> None:
+    (finding,) = look(BEAT_INDEX, scans=(5, 9), also=REAPER)
+    first, second = finding.remedies
+    assert first.sql == (
+        "SET lock_timeout = '2s';",
+        "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_running_idx;",
+        "CREATE INDEX CONCURRENTLY jobs_running_idx ON public.jobs (id) WHERE state = 'running';",
+        "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_heartbeat_at_idx;",
+    )
+    assert first.undo[1].startswith("CREATE INDEX CONCURRENTLY jobs_heartbeat_at_idx ON public.jobs")
+    assert first.undo[2] == "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_running_idx;"
+    assert second.kind == "application"
+
+
+def test_readers_of_any_state_keep_the_index() -> None:
+    also = "SELECT id FROM jobs WHERE heartbeat_at < now() - $1::interval"
+    (finding,) = look(BEAT_INDEX, scans=(5, 9), also=also)
+    assert [one.kind for one in finding.remedies] == ["application"]
 
 
 def test_claim_leaving_its_partial_index_is_a_fair_trade() -> None:

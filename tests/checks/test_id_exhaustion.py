@@ -15,7 +15,7 @@ from . import build
 
 MOST = 2_147_483_647
 DAY_S = 86_400
-ENQUEUE = "INSERT INTO jobs (id, payload) VALUES (DEFAULT, $1) ON CONFLICT DO NOTHING"
+ENQUEUE = "INSERT INTO jobs (payload) VALUES ($1) ON CONFLICT (payload) DO NOTHING"
 
 
 def sequence(last_value: int | None, **changes: Any) -> SequenceRow:
@@ -107,6 +107,9 @@ def test_values_burned_by_conflicts_are_told() -> None:
     (finding,) = look(MOST - 1_000_000, 3_800, inserted=0)
     assert "3,800 ids were taken for 0 rows" in finding.why
     assert ENQUEUE in {one.value for one in finding.evidence}
+    assert (
+        "WHERE NOT EXISTS (SELECT 1 FROM jobs AS seen WHERE seen.payload = $1)" in finding.remedies[1].sql[0]
+    )
 
 
 def test_serial_and_children_change_with_it() -> None:

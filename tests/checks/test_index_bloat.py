@@ -8,7 +8,7 @@ import pytest
 
 from pgqdoctor.checks.index_bloat import CHECK
 from pgqdoctor.finding import Finding
-from pgqdoctor.observation import PlanProbe
+from pgqdoctor.observation import MeasuredSpace, PlanProbe
 from pgqdoctor.rows import IndexRow
 
 from . import build
@@ -32,7 +32,13 @@ def plan(buffers: int) -> PlanProbe:
 
 
 def look(
-    index: IndexRow, held_bytes: int, *, rows: float = 1_000.0, buffers: int | None = None, held: bool = False
+    index: IndexRow,
+    held_bytes: int,
+    *,
+    rows: float = 1_000.0,
+    buffers: int | None = None,
+    held: bool = False,
+    measured: tuple[MeasuredSpace, ...] = (),
 ) -> list[Finding]:
     sessions = (
         (build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0),)
@@ -45,7 +51,9 @@ def look(
         last=build.reading(build.WINDOW_S, sessions=sessions),
         probes=(
             build.probe(
-                index_sizes=((index.oid, held_bytes),), plans=() if buffers is None else (plan(buffers),)
+                index_sizes=((index.oid, held_bytes),),
+                measured=measured,
+                plans=() if buffers is None else (plan(buffers),),
             ),
         ),
     )
@@ -102,3 +110,9 @@ def test_what_cannot_be_estimated() -> None:
 def test_held_horizon_leaves_the_rebuild_out() -> None:
     (finding,) = look(READY, 40 * MB, held=True)
     assert finding.remedies == ()
+
+
+@pytest.mark.parametrize(("used", "found"), [(0.25, 1), (0.30, 0)])
+def test_pgstatindex_goes_before_the_estimate(used: float, found: int) -> None:
+    space = MeasuredSpace(oid=READY.oid, pages=3_500, used=used)
+    assert len(look(READY, 3_500 * 8_192, measured=(space,))) == found

@@ -30,7 +30,12 @@ COLUMNS = (
 
 def sign(measure: str, column: str, *ages: float, **changes: Any) -> StuckProbe:
     known = StuckProbe(
-        measure=measure, column=column, rows=len(ages), ages_s=tuple(sorted(ages, reverse=True)), limit=10_000, examples=("17", "18")
+        measure=measure,
+        column=column,
+        rows=len(ages),
+        ages_s=tuple(sorted(ages, reverse=True)),
+        limit=10_000,
+        examples=("17", "18"),
     )
     return replace(known, **changes)
 
@@ -47,9 +52,15 @@ def claimed(*ages: float, **changes: Any) -> StuckProbe:
     return sign("claimed", "started_at", *ages, **changes)
 
 
-def look(*signs: StuckProbe, statements: tuple[tuple[str, int, int], ...] = ((build.CLAIM, 100, 100), (BEAT, 100, 100)), **probe: Any) -> list[Finding]:
+def look(
+    *signs: StuckProbe,
+    statements: tuple[tuple[str, int, int], ...] = ((build.CLAIM, 100, 100), (BEAT, 100, 100)),
+    **probe: Any,
+) -> list[Finding]:
     used = {f"{number}/10/1": one for number, one in enumerate(statements, 1)}
-    seen = build.observation(statements=used, of=build.catalog(columns=COLUMNS), probes=(build.probe(stuck=signs, **probe),))
+    seen = build.observation(
+        statements=used, of=build.catalog(columns=COLUMNS), probes=(build.probe(stuck=signs, **probe),)
+    )
     return build.evaluated(CHECK, seen)
 
 
@@ -61,7 +72,9 @@ def test_nothing_claimed() -> None:
 def test_silent_beside_fresh_heartbeats() -> None:
     (finding,) = look(heartbeat(9 * 24 * HOUR, 9 * 24 * HOUR, 4.0, 5.0, 6.0))
     assert finding.severity == "warning"
-    assert finding.title == "2 jobs of public.jobs are stuck: the oldest gave its last sign of life 9 days ago"
+    assert (
+        finding.title == "2 jobs of public.jobs are stuck: the oldest gave its last sign of life 9 days ago"
+    )
     assert ("examples", "17 18") in {(one.what, one.value) for one in finding.evidence}
     (sql,) = finding.remedies[0].sql
     assert sql == (
@@ -75,9 +88,13 @@ def test_long_jobs_with_fresh_heartbeats() -> None:
     assert look(heartbeat(0.4, 0.3, 0.2), claimed(14 * HOUR, 14 * HOUR, 14 * HOUR)) == []
 
 
-@pytest.mark.parametrize(("silent", "severity"), [(120.0, None), (121.0, "notice"), (1_019.0, "notice"), (1_020.0, "warning")])
+@pytest.mark.parametrize(
+    ("silent", "severity"), [(120.0, None), (121.0, "notice"), (1_019.0, "notice"), (1_020.0, "warning")]
+)
 def test_limits_of_silence(silent: float, severity: str | None) -> None:
-    assert [one.severity for one in look(heartbeat(silent, 4.0, 4.0))] == ([] if severity is None else [severity])
+    assert [one.severity for one in look(heartbeat(silent, 4.0, 4.0))] == (
+        [] if severity is None else [severity]
+    )
 
 
 def test_slow_heartbeats_are_judged_by_what_is_usual() -> None:
@@ -151,7 +168,9 @@ def test_count_is_a_lower_bound_at_the_probes_limit() -> None:
 
 
 def test_wedged_queue() -> None:
-    (finding,) = look(heartbeat(9 * HOUR, 9 * HOUR, 1.0), statements=((build.CLAIM, 60, 0), (BEAT, 10, 10)), ready_rows=500)
+    (finding,) = look(
+        heartbeat(9 * HOUR, 9 * HOUR, 1.0), statements=((build.CLAIM, 60, 0), (BEAT, 10, 10)), ready_rows=500
+    )
     assert finding.severity == "critical"
     assert finding.title.endswith("and no worker takes any of the 500 ready ones")
 
@@ -169,7 +188,9 @@ def test_running_is_a_timestamp() -> None:
     )
     of = build.catalog(columns=columns, indexes=(build.index(2001, "pk", [1], unique=True, primary=True),))
     seen = build.observation(
-        statements={"1/10/1": (claim, 100, 100)}, of=of, probes=(build.probe(stuck=(sign("claimed", "lockedAt", 9 * HOUR, 1.0),)),)
+        statements={"1/10/1": (claim, 100, 100)},
+        of=of,
+        probes=(build.probe(stuck=(sign("claimed", "lockedAt", 9 * HOUR, 1.0),)),),
     )
     (finding,) = build.evaluated(CHECK, seen)
     assert 'WHERE "lockedAt" IS NOT NULL AND "lockedAt" < now() - interval' in finding.remedies[0].sql[0]

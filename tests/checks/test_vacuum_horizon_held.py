@@ -291,3 +291,17 @@ def test_active_slot_is_not_to_be_dropped() -> None:
     (finding,) = look(slots=(slot,), standbys=(walsender,))
     assert not any("pg_drop_replication_slot" in text for remedy in finding.remedies for text in remedy.sql)
     assert "hot_standby_feedback" in finding.remedies[0].title
+
+
+def test_transactions_that_wait_for_locks_are_victims() -> None:
+    samples = tuple(
+        Sample(
+            at=one.at,
+            sessions=tuple(
+                replace(each, wait_type="Lock", wait_event="transactionid") if each.pid < 900 else each
+                for each in one.sessions
+            ),
+        )
+        for one in turns(lasting=6.0, count=3)
+    )
+    assert look_at_turns(samples) == []

@@ -1,7 +1,8 @@
-"""Remedies of the claim checks live: sick, finding, the printed remedy applied while the load goes on, finding gone.
+"""Remedies of the claim checks live: sick, finding, the printed remedy applied while the load goes on,
+finding gone.
 
-A corrected statement is put into the workers' script as it is printed; only the application's own values take the
-place of its parameters.
+A corrected statement is put into the workers' script as it is printed; only the application's own values take
+the place of its parameters.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def look(dsn: str) -> Report:
 
 def found(report: Report, check: str) -> Finding | None:
     harmful = SEVERITIES.index("warning")
-    return next((one for one in report.findings if one.check == check and SEVERITIES.index(one.severity) <= harmful), None)
+    return next(
+        (one for one in report.findings if one.check == check and SEVERITIES.index(one.severity) <= harmful),
+        None,
+    )
 
 
 def sick(load: Load, check: str) -> Finding:
@@ -78,7 +82,8 @@ def rewritten(scenario: Scenario, sql: str, rest: str, rate: float | None = None
     """The scenario whose workers run the corrected claim, and then the rest of their script."""
     script = f"\\set id 0\n{sql} \\aset\n{rest}"
     clients = tuple(
-        replace(one, cured_script=script, cured_rate=rate or one.cured_rate) if one.name == "worker" else one for one in scenario.clients
+        replace(one, cured_script=script, cured_rate=rate or one.cured_rate) if one.name == "worker" else one
+        for one in scenario.clients
     )
     return replace(scenario, clients=clients)
 
@@ -131,8 +136,13 @@ def winners(dsn: str, sql: str) -> tuple[object, object]:
         ),
     ],
 )
-def test_corrected_claim(name: str, check: str, values: Mapping[str, str], rest: str, rate: float | None) -> None:
-    with ScratchServer(autovacuum_naptime_s=5) as server, Load(load_scenario(name), server.create_database("app")) as load:
+def test_corrected_claim(
+    name: str, check: str, values: Mapping[str, str], rest: str, rate: float | None
+) -> None:
+    with (
+        ScratchServer(autovacuum_naptime_s=5) as server,
+        Load(load_scenario(name), server.create_database("app")) as load,
+    ):
         finding = sick(load, check)
         (sql,) = finding.remedies[0].sql
         corrected = with_values(sql.replace("AS won", "AS id"), values)
@@ -145,7 +155,10 @@ def test_corrected_claim(name: str, check: str, values: Mapping[str, str], rest:
 
 
 def test_index_for_the_ready_jobs_and_its_undo() -> None:
-    with ScratchServer(autovacuum_naptime_s=5) as server, Load(load_scenario("no-claim-index"), server.create_database("app")) as load:
+    with (
+        ScratchServer(autovacuum_naptime_s=5) as server,
+        Load(load_scenario("no-claim-index"), server.create_database("app")) as load,
+    ):
         finding = sick(load, "claim-scans-consumed-rows")
         remedy = finding.remedies[0]
         execute(load.dsn, remedy.sql)
@@ -159,7 +172,10 @@ def test_index_for_the_ready_jobs_and_its_undo() -> None:
 
 
 def test_reaper_puts_overdue_jobs_back() -> None:
-    with ScratchServer(autovacuum_naptime_s=5) as server, Load(load_scenario("stuck-jobs"), server.create_database("app")) as load:
+    with (
+        ScratchServer(autovacuum_naptime_s=5) as server,
+        Load(load_scenario("stuck-jobs"), server.create_database("app")) as load,
+    ):
         finding = sick(load, "jobs-stuck")
         (returned,) = execute(load.dsn, finding.remedies[0].sql)
         assert len(returned) == 40
@@ -183,7 +199,9 @@ CLAIM = (
 def test_vacuum_removes_the_dead_entries_at_the_head_of_the_index() -> None:
     with ScratchServer(autovacuum_naptime_s=60) as server:
         dsn = server.create_database("app")
-        execute(dsn, ("CREATE EXTENSION IF NOT EXISTS pg_stat_statements", *QUEUE_OF_GONE_JOBS, *[CLAIM] * 20))
+        execute(
+            dsn, ("CREATE EXTENSION IF NOT EXISTS pg_stat_statements", *QUEUE_OF_GONE_JOBS, *[CLAIM] * 20)
+        )
         finding = found(look(dsn), "claim-scans-dead-rows")
         assert finding is not None
         remedy = next(one for one in finding.remedies if one.kind == "sql")
@@ -195,7 +213,10 @@ def test_vacuum_removes_the_dead_entries_at_the_head_of_the_index() -> None:
 
 
 def test_no_vacuum_is_advised_while_a_snapshot_keeps_the_rows() -> None:
-    with ScratchServer(autovacuum_naptime_s=5) as server, Load(load_scenario("idle-snapshot"), server.create_database("app")) as load:
+    with (
+        ScratchServer(autovacuum_naptime_s=5) as server,
+        Load(load_scenario("idle-snapshot"), server.create_database("app")) as load,
+    ):
         finding = sick(load, "claim-scans-dead-rows")
         assert finding.remedies == ()
         assert any(cause.startswith("vacuum-horizon-held") for cause in finding.caused_by)
@@ -204,7 +225,10 @@ def test_no_vacuum_is_advised_while_a_snapshot_keeps_the_rows() -> None:
 
 
 def test_poll_storm_ends_when_workers_back_off() -> None:
-    with ScratchServer(autovacuum_naptime_s=5) as server, Load(load_scenario("poll-storm"), server.create_database("app")) as load:
+    with (
+        ScratchServer(autovacuum_naptime_s=5) as server,
+        Load(load_scenario("poll-storm"), server.create_database("app")) as load,
+    ):
         finding = sick(load, "claim-empty-polls")
         execute(load.dsn, (*finding.remedies[0].sql, *finding.remedies[0].undo))
         load.cure()
@@ -225,8 +249,13 @@ HEALTHY = (
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_look_alike_is_silent(name: str) -> None:
-    with ScratchServer(autovacuum_naptime_s=5) as server, Load(load_scenario(name), server.create_database("app")) as load:
+    with (
+        ScratchServer(autovacuum_naptime_s=5) as server,
+        Load(load_scenario(name), server.create_database("app")) as load,
+    ):
         time.sleep(load.scenario.settle_s)
         report = look(load.dsn)
-        claiming = [one for one in report.findings if one.check.startswith("claim-") or one.check == "jobs-stuck"]
+        claiming = [
+            one for one in report.findings if one.check.startswith("claim-") or one.check == "jobs-stuck"
+        ]
         assert [one.title for one in claiming] == []

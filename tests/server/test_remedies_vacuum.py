@@ -33,10 +33,11 @@ JOBS = (
 
 
 def run(dsn: str, *statements: str) -> None:
-    """Run statements one by one; the counters are there once the session has ended."""
+    """Run statements one by one; the counters are there once the session has ended (up to 14 a moment later)."""
     with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as connection:
         for one in statements:
             connection.execute(one.encode())
+    time.sleep(0.7)
 
 
 def value(dsn: str, query: str) -> Any:
@@ -192,6 +193,33 @@ def test_index_that_blocks_heap_only_updates(database: str) -> None:
         assert shape(load.dsn) == before
 
 
+def test_reapers_index_replaced_by_one_on_the_state(database: str) -> None:
+    run(
+        database,
+        JOBS.replace("autovacuum_enabled = off", "fillfactor = 50"),
+        "INSERT INTO jobs (state) SELECT 'running' FROM generate_series(1, 400)",
+        "INSERT INTO jobs (state) SELECT 'done' FROM generate_series(1, 20000)",
+        "INSERT INTO jobs (state) SELECT 'ready' FROM generate_series(1, 20)",
+        "CREATE INDEX jobs_run_at_idx ON jobs (run_at)",
+        "CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",
+        "VACUUM ANALYZE jobs",
+        CLAIM,
+    )
+    beat = "UPDATE jobs SET run_at = clock_timestamp() WHERE id = (SELECT 1 + floor(random() * 400)::int)"
+    reap = "UPDATE jobs SET state = 'ready' WHERE state = 'running' AND run_at < now() - interval '1 hour'"
+    before = shape(database)
+    with working(database, *([beat] * 20), reap, pause_s=0.0005):
+        finding = the_finding(look(database, "hot-blocked-by-index"))
+        remedy = first_sql(finding)
+        assert "partial index" in remedy.title
+        apply(database, remedy)
+        gone(database, "hot-blocked-by-index")
+    plan = value(database, f"EXPLAIN (FORMAT JSON) {reap}")
+    assert "jobs_running_idx" in str(plan)
+    take_back(database, remedy)
+    assert shape(database) == before
+
+
 def test_vacuum_by_hand(database: str) -> None:
     run(
         database,
@@ -251,7 +279,12 @@ def test_finished_jobs_deleted_in_batches(database: str) -> None:
     gone(database, "finished-jobs-kept")
 
 
-def test_table_written_anew(database: str) -> None:
+@pytest.mark.parametrize("measured", [False, True], ids=["estimated", "pgstattuple"])
+def test_table_written_anew(database: str, measured: bool) -> None:
+    if measured:
+        if not value(database, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pgstattuple'"):
+            pytest.skip("this server was built without contrib/pgstattuple")
+        run(database, "CREATE EXTENSION pgstattuple")
     run(
         database,
         JOBS,
@@ -263,6 +296,7 @@ def test_table_written_anew(database: str) -> None:
     )
     finding = the_finding(look(database, "heap-bloat"))
     assert finding.severity == "warning"
+    assert ("pgstattuple_approx" in {one.source for one in finding.evidence}) == measured
     apply(database, first_sql(finding))
     gone(database, "heap-bloat")
 
@@ -286,6 +320,9 @@ def test_index_built_anew(database: str, method: str) -> None:
     )
     before = shape(database)
     finding = the_finding(look(database, "index-bloat"))
+    if value(database, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pgstattuple'"):
+        run(database, "CREATE EXTENSION pgstattuple")
+        assert the_finding(look(database, "index-bloat")).title.startswith(finding.title[:2])
     assert "jobs_note_idx" in finding.title
     apply(database, first_sql(finding))
     gone(database, "index-bloat")
@@ -406,16 +443,24 @@ def test_ids_get_room(database: str, kind: str) -> None:
         "SELECT seqtypid::regtype || ' ' || seqmax FROM pg_sequence WHERE seqrelid = 'jobs_id_seq'::regclass"
     )
     before = value(database, types), value(database, sequence)
-    burn = "INSERT INTO jobs (tag) VALUES ('a') ON CONFLICT DO NOTHING"
+    burn = "INSERT INTO jobs (tag) VALUES ('a') ON CONFLICT (tag) DO NOTHING"
     with working(database, burn):
         finding = the_finding(look(database, "id-exhaustion"))
         assert finding.severity == "critical"
         assert "ids were taken for 0 rows" in finding.why
-        remedy = first_sql(finding)
+        remedy, statement = finding.remedies
         apply(database, remedy)
         gone(database, "id-exhaustion")
     assert value(database, sequence) == f"bigint {2**63 - 1}"
     run(database, "INSERT INTO job_log SELECT id FROM jobs")
+    burned = value(database, "SELECT last_value FROM jobs_id_seq")
+    with psycopg.connect(database, autocommit=True) as connection:
+        for tag in ("a", "b", "b"):
+            connection.execute(
+                statement.sql[0].replace("$1", "%s").encode(), [tag] * statement.sql[0].count("$1")
+            )
+    assert value(database, "SELECT last_value FROM jobs_id_seq") == burned + 1
+    run(database, "DELETE FROM jobs WHERE tag = 'b'")
     take_back(database, remedy)
     assert (value(database, types), value(database, sequence)) == before
 
@@ -480,7 +525,7 @@ def test_worker_busy_elsewhere(eager: ScratchServer) -> None:
     until_vacuumed(dsn, "events")
     run(dsn, *DUE, ON)
     finding = the_finding(look(dsn, "autovacuum-behind"))
-    assert "All 1 autovacuum workers are busy elsewhere (public.events)" in finding.title
+    assert "The only autovacuum worker is busy elsewhere (public.events)" in finding.title
     by_hand, more = finding.remedies
     assert more.restart == (value(dsn, "SELECT current_setting('server_version_num')::int") < 180000)
     apply(dsn, by_hand)
@@ -527,3 +572,25 @@ def test_vacuum_that_sleeps_too_much(eager: ScratchServer) -> None:
         "SELECT pg_cancel_backend(pid) FROM pg_stat_progress_vacuum",
     )
     gone(dsn, "autovacuum-behind")
+
+
+def test_sequence_that_may_not_be_read_is_said_so(database: str) -> None:
+    role = f"reader_{value(database, 'SELECT oid FROM pg_database WHERE datname = current_database()')}"
+    run(
+        database,
+        JOBS,
+        CLAIM,
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT pg_monitor TO {role}",
+        f"GRANT SELECT ON jobs TO {role}",
+    )
+    try:
+        dsn = psycopg.conninfo.make_conninfo(database, user=role)
+        report = diagnose(observe(dsn, ObserveOptions(window_seconds=1)), only={"id-exhaustion"})
+        (skipped,) = [one for one in report.skipped if one.check == "id-exhaustion"]
+        assert skipped.grant is not None
+        run(database, skipped.grant)
+        report = diagnose(observe(dsn, ObserveOptions(window_seconds=1)), only={"id-exhaustion"})
+        assert not [one for one in report.skipped if one.check == "id-exhaustion"]
+    finally:
+        run(database, f"DROP OWNED BY {role}", f"DROP ROLE {role}")

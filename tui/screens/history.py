@@ -55,7 +55,7 @@ class HistoryPane(Pane):
 
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Plot the numbers; a mark stands at the moment that the other screens show."""
-        names = [one.name for one in snapshot.shown.frame.pulse.queues]
+        names = {line.name: line.counted_as for line in snapshot.shown.queues}
         name = choice.queue if choice.queue in names else next(iter(names), None)
         said = self.query_one("#history-said", Static)
         pulses = snapshot.pulses
@@ -69,7 +69,7 @@ class HistoryPane(Pane):
                 (name, "bold"),
                 f"{other}  shown: {at}, moment {snapshot.number - snapshot.first + 1} of "
                 f"{snapshot.last - snapshot.first + 1}",
-                ("  [ ] one back, one on  { } ten  end: now", "$text-muted"),
+                ("  [ ] one back, one on  { } ten  > now", "$text-muted"),
             )
         )
         start = pulses[-1].at
@@ -81,6 +81,6 @@ class HistoryPane(Pane):
             if widget.display:
                 widget.show(
                     times,
-                    [Line(name=label, values=series(pulses, name, field)) for label, field in fields],
+                    [Line(name=label, values=series(pulses, names[name], field)) for label, field in fields],
                     snapshot.shown.frame.at - start,
                 )

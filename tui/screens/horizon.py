@@ -103,7 +103,7 @@ def _holders(lines: list[HolderLine], room: int) -> tuple[list[Column], list[Row
 
 
 def _locks(lines: list[LockLine], room: int) -> tuple[list[Column], list[Row]]:
-    who = min(max(room // 2, 30), 60)
+    who = min(max(room * 2 // 5, 26), 60)
     columns = [
         Column(title="who blocks whom", width=who),
         Column(title="waits for, state and statement", width=max(room - who, 24)),

@@ -52,7 +52,7 @@ class OverviewPane(Pane):
     def compose(self) -> ComposeResult:
         """Make the table and the list."""
         yield Grid(id="queues")
-        with Scroll(id="story-box"):
+        with Scroll(id="story-box", can_focus=False):
             yield Findings(id="story")
             yield Static(id="remarks")
 
@@ -88,8 +88,8 @@ class OverviewPane(Pane):
         found.clear_options()
         found.add_options(options)
         found.display = bool(options)
-        if place is not None and options:
-            found.highlighted = min(place, len(options) - 1)
+        if options:
+            found.highlighted = min(place or 0, len(options) - 1)
         said = list(picture.remarks)
         if not options:
             said.insert(0, "No finding." if not picture.story else "No finding matches the filter.")
@@ -128,12 +128,12 @@ def _row(line: QueueLine, columns: tuple[Column, ...], snapshot: Snapshot[Pictur
     style = "dim" if line.gone else ""
     cells = [
         Text(MARKS[line.severity], style=RICH_SEVERITY[line.severity]),
-        left(line.name if not line.gone else f"{line.name}", name, style),
+        left(line.name, name, style),
     ]
     for place, (text, column) in enumerate(zip(line.cells, rest, strict=True), 1):
         cell = right(text, column, style)
         if place in SPARKED:
-            values = series(snapshot.pulses, line.name, SPARKED[place])
+            values = series(snapshot.pulses, line.counted_as, SPARKED[place])
             cell.append("\n" + short.spark(values, column.width - 1) + " ", style="dim")
         cells.append(cell)
     if line.gone:

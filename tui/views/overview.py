@@ -35,9 +35,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLine:
-    """One queue; ``numbers`` are what the cells say, for sorting. ``gone`` says since when its table is missing."""
+    """One queue; ``numbers`` are what the cells say, for sorting. ``gone`` says since when its table is missing.
+
+    ``name`` is safe to show, ``counted_as`` is the name as it stands in a Pulse.
+    """
 
     name: str
+    counted_as: str
     severity: str
     cells: tuple[str, ...]
     numbers: tuple[float | None, ...]
@@ -140,6 +144,7 @@ def _line(one: QueuePulse, severity: str) -> QueueLine:
     oldest = short.seconds(one.oldest_s) if one.oldest_s is not None or one.ready != 0 else short.NONE
     return QueueLine(
         name=one_line(one.name),
+        counted_as=one.name,
         severity=severity,
         cells=(
             ready,

@@ -1,0 +1,139 @@
+"""Counting the queue costs more than working on it.
+
+A dashboard or a metrics exporter that counts jobs by state reads every row each time, finished ones included,
+from each node every few seconds. The claims take a fraction of a millisecond beside it. The count is the
+load; nothing is wrong with the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pgqdoctor import remedy
+from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.observation import Observation
+from pgqdoctor.queue import Queue
+from pgqdoctor.statements import SeenStatement
+from pgqdoctor.words import count, percent, rate, shortened
+
+COUNTED_AT_MOST = 10_000
+"""Where the bounded count stops: enough to tell a backlog from none, and about a millisecond through an
+index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When counting is the load."""
+
+    core: Annotated[
+        float,
+        "ratio of one core spent counting: what a hundred claims of half a millisecond take each second",
+    ] = 0.05
+    times: Annotated[
+        float, "times the time spent in claims: below it the queue's own work is the larger part"
+    ] = 3.0
+    critical_core: Annotated[float, "ratio of one core"] = 1.0
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Compare the time of statements that count the queue's rows with that of its claims."""
+    counting = sorted(
+        (one for one in queue.statements if one.calls > 0 and _counts(queue, one)),
+        key=lambda one: -one.total_ms,
+    )
+    if not counting or queue.churn.seconds <= 0:
+        return
+    counted_ms = sum(one.total_ms for one in counting)
+    claims_ms = sum(one.total_ms for one in {claim.seen.key: claim.seen for claim in queue.claims}.values())
+    core, claims = (each / 1000 / queue.churn.seconds for each in (counted_ms, claims_ms))
+    if core < limits.core or counted_ms < limits.times * claims_ms:
+        return
+    severity: Severity = "critical" if core >= limits.critical_core else "warning"
+    worst = counting[0]
+    each = worst.total_ms / worst.calls
+    yield Finding(
+        check=CHECK.id,
+        severity=severity,
+        queue=queue.name,
+        title=(
+            f"Counting {queue.name} takes {percent(core)} of a core and its claims {percent(claims)}: "
+            f"{rate(queue.churn.per_second(worst.calls))} counts of {count(each)} ms each"
+        ),
+        why=(
+            "A count reads every row that it counts, and finished jobs are most of them. Asked every few seconds by every node, it becomes the queue's "
+            "dearest statement and grows with what is kept."
+        ),
+        evidence=(
+            Evidence(
+                what="counting statement", value=shortened(worst.text, 300), unit="", source=worst.source
+            ),
+            Evidence(
+                what="time in counts",
+                value=round(core, 3),
+                unit="ratio",
+                source="pg_stat_statements, of one core",
+            ),
+            Evidence(
+                what="time in claims",
+                value=round(claims, 3),
+                unit="ratio",
+                source="pg_stat_statements, of one core",
+            ),
+            Evidence(
+                what="counts",
+                value=sum(one.calls for one in counting),
+                unit="calls",
+                source="pg_stat_statements, in the window",
+            ),
+            Evidence(
+                what="buffers per count",
+                value=round(worst.blocks / worst.calls),
+                unit="buffers",
+                source="pg_stat_statements",
+            ),
+        ),
+        remedies=tuple(_remedies(queue)),
+        relations=(queue.oid,),
+    )
+
+
+def _counts(queue: Queue, one: SeenStatement) -> bool:
+    if one.statement.claims or one.statement.writes:
+        return False
+    return any(
+        read.counts and read.limit_kind == "none" and queue.is_this(read.table)
+        for read in one.statement.reads
+    )
+
+
+def _remedies(queue: Queue) -> Iterator[Remedy]:
+    ready = queue.identity.ready_predicate
+    if ready is not None:
+        yield remedy.corrected_statement(
+            sql=(
+                f"SELECT count(*) FROM (SELECT 1 FROM {queue.name} WHERE {ready} LIMIT {COUNTED_AT_MOST + 1}) AS ready;",
+            ),
+            title=f"Count ready jobs only, and no further than {COUNTED_AT_MOST:,}",
+            expect=(
+                "the claim's index answers it, and its cost is bounded. Finished jobs are counted from time to time, by one node, or estimated from "
+                "pg_stats; the answer is cached for all readers"
+            ),
+            risk="a change of the dashboard or exporter: it shows 'more than' from there on",
+        )
+
+
+CHECK = Check(
+    title="Counting costs more than claiming",
+    needs=(STATEMENTS,),
+    limits=Limits(),
+    evaluate=evaluate,
+    references=("https://www.postgresql.org/docs/current/planner-stats.html",),
+    look_alikes=(
+        "a count that is asked seldom",
+        "a count bounded by LIMIT",
+        "an aggregate inside of the claim itself",
+    ),
+)

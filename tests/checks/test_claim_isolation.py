@@ -1,0 +1,70 @@
+"""Verdicts of claim-isolation without a database."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgqdoctor.checks.claim_isolation import CHECK
+from pgqdoctor.finding import Finding
+
+from . import build
+
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+
+
+def look(
+    committed: int,
+    failed: int,
+    begins: int = 100,
+    claims: int = 100,
+    begin: str = BEGIN,
+    default: str = "read committed",
+) -> list[Finding]:
+    used = {"1/10/1": (build.CLAIM, claims, claims), "2/10/1": (begin, begins, 0)}
+    last = build.reading(build.WINDOW_S, database=build.database(commits=committed, rollbacks=failed))
+    of = build.catalog(settings=(build.setting("default_transaction_isolation", default),))
+    return build.evaluated(CHECK, build.observation(statements=used, last=last, of=of))
+
+
+@pytest.mark.parametrize(
+    ("committed", "failed", "severity"),
+    [
+        (950, 49, None),
+        (950, 50, "warning"),
+        (95_000, 4_900, None),
+        (501, 499, "warning"),
+        (500, 500, "critical"),
+    ],
+)
+def test_limits(committed: int, failed: int, severity: str | None) -> None:
+    assert [one.severity for one in look(committed, failed)] == ([] if severity is None else [severity])
+
+
+def test_title_and_remedy() -> None:
+    (finding,) = look(742, 258)
+    assert finding.title == "26% of the transactions fail, 26/s: claims of public.jobs run in REPEATABLE READ"
+    assert finding.remedies[0].sql[0] == "BEGIN ISOLATION LEVEL READ COMMITTED;"
+    assert finding.remedies[0].sql[1].startswith("UPDATE jobs SET state = 'running'")
+    assert finding.remedies[0].sql[2] == "COMMIT;"
+
+
+def test_rare_retries_are_a_design() -> None:
+    assert look(900, 49) == []
+
+
+def test_default_of_the_database_counts_for_all() -> None:
+    (finding,) = look(500, 500, begins=0, begin="BEGIN", default="serializable")
+    assert "run in SERIALIZABLE" in finding.title
+
+
+def test_report_in_repeatable_read_beside_the_claims() -> None:
+    assert look(500, 500, begins=49, claims=100) == []
+    assert len(look(500, 500, begins=50, claims=100)) == 1
+
+
+def test_rollbacks_in_read_committed_have_another_cause() -> None:
+    assert look(500, 500, begin="BEGIN ISOLATION LEVEL READ COMMITTED") == []
+
+
+def test_no_claims() -> None:
+    assert look(500, 500, claims=0) == []

@@ -1,0 +1,109 @@
+"""Verdicts of claim-scans-ineligible-rows without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pgqdoctor.checks.claim_scans_ineligible_rows import CHECK
+from pgqdoctor.finding import Finding
+from pgqdoctor.observation import PlanProbe, StateCount
+
+from . import build, plans
+
+STATE_INDEX = build.index(2002, "jobs_state_idx", [2, 4])
+LATE = "(run_at <= now())"
+
+
+def walk(removed: int, condition: str = LATE, **more: Any) -> PlanProbe:
+    return plans.limited(
+        plans.scan(
+            index="jobs_state_idx",
+            buffers=max(removed // 100, 3),
+            **{
+                "Index Cond": "(state = 'queued'::text)",
+                "Filter": condition,
+                "Rows Removed by Filter": removed,
+                **more,
+            },
+        )
+    )
+
+
+def look(
+    plan: PlanProbe,
+    calls: int = 100,
+    claim: str = build.CLAIM,
+    indexes: tuple[Any, ...] = (STATE_INDEX,),
+    ready: int = 300_000,
+) -> list[Finding]:
+    states = (StateCount(value="queued", rows=ready, exact=True),)
+    seen = build.observation(
+        statements={"1/10/1": (claim, calls, calls)},
+        of=build.catalog(tables=(build.table(rows=300_000.0),), indexes=(*build.job_indexes()[:1], *indexes)),
+        probes=(build.probe(states=states, plans=(plan,)),),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+def test_jobs_that_are_due_later() -> None:
+    (finding,) = look(walk(299_988))
+    assert finding.severity == "warning"
+    assert (
+        finding.title
+        == "Each claim of public.jobs reads and refuses 299,988 jobs that are ready but not for it: due later"
+    )
+    assert (
+        finding.remedies[0].sql[2]
+        == "CREATE INDEX CONCURRENTLY jobs_ready_idx ON public.jobs (run_at, id) WHERE state = 'queued';"
+    )
+    assert len(finding.remedies) == 1
+
+
+def test_order_that_keeps_the_due_ones_from_leading_asks_for_a_state_of_their_own() -> None:
+    claim = build.CLAIM.replace("ORDER BY run_at, id", "ORDER BY attempts, id")
+    (finding,) = look(walk(299_988), claim=claim)
+    assert [one.kind for one in finding.remedies] == ["sql", "application"]
+    assert "in a state of their own" in finding.remedies[1].title
+
+
+def test_jobs_of_another_queue() -> None:
+    claim = build.CLAIM.replace("state = $2 AND", "state = $2 AND payload = $4 AND")
+    (finding,) = look(walk(50_000, "((payload = 'mail'::jsonb))"), claim=claim)
+    assert finding.title.endswith("refused by payload")
+    assert "(payload, run_at, id)" in finding.remedies[0].sql[2]
+
+
+@pytest.mark.parametrize(
+    ("removed", "calls", "severity"),
+    [
+        (999, 10_000, None),
+        (1_000, 1_999, "notice"),
+        (1_000, 2_000, "warning"),
+        (50_000, 1, "warning"),
+        (500_000, 1, "critical"),
+    ],
+)
+def test_limits(removed: int, calls: int, severity: str | None) -> None:
+    assert [one.severity for one in look(walk(removed), calls)] == ([] if severity is None else [severity])
+
+
+def test_skip_scan_that_refuses_nothing() -> None:
+    assert look(walk(0)) == []
+
+
+def test_finished_rows_are_another_checks_business() -> None:
+    scan = plans.scan(
+        "Seq Scan", index=None, buffers=3_000, Filter="((state = 'queued'::text) AND (run_at <= now()))"
+    )
+    plan = plans.limited({**scan, "Rows Removed by Filter": 290_000})
+    assert look(plan, ready=100) == []
+
+
+def test_sequential_scan_over_a_table_of_ready_rows() -> None:
+    scan = plans.scan(
+        "Seq Scan", index=None, buffers=3_000, Filter="((state = 'queued'::text) AND (run_at <= now()))"
+    )
+    (finding,) = look(plans.limited({**scan, "Rows Removed by Filter": 290_000}))
+    assert "290,000 jobs that are ready but not for it" in finding.title
