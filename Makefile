@@ -45,7 +45,7 @@ check: $(STAMP) ## linters, types, import contracts, generated documents up to d
 docs: $(STAMP) ## write the generated documents and the JSON Schema anew
 	$(BIN)/python -m pgqdoctor.docs
 
-bench: $(STAMP) ## time the doctor itself: starting, and from each recording to a report
+bench: $(STAMP) ## time the doctor itself: starting, from each recording to a report, and the dashboard with 500 sessions
 	@PYTHONPATH=. $(BIN)/python tests/bench.py
 
 clean: ## remove what was built, the virtual environment included

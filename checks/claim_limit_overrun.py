@@ -33,7 +33,11 @@ class Limits:
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report the busiest claim whose LIMIT may be executed again, and whether it is."""
-    shaky = [one for one in queue.claims if one.claim.repeatable_limit and one.claim.writes and one.seen.seen]
+    shaky = [
+        one
+        for one in queue.claims
+        if one.claim.repeatable_limit and one.claim.writes and one.seen.seen and not _prunes(one)
+    ]
     if not shaky:
         return
     one = shaky[0]
@@ -84,6 +88,16 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         if sql is not None
         else (),
         relations=(queue.oid,),
+    )
+
+
+def _prunes(one: SeenClaim) -> bool:
+    """Tell whether a statement deletes without reading what it deleted: a batch too large harms nobody there."""
+    writes = one.seen.statement.writes
+    return (
+        bool(writes)
+        and all(each.kind == "delete" for each in writes)
+        and "returning" not in one.seen.text.lower()
     )
 
 

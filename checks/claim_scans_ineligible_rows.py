@@ -103,21 +103,9 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
         return
     run_at = queue.identity.roles.run_at
     late = run_at is not None and run_at in claiming.filter_columns(queue, walked.plan.facts)
-    leads = late and run_at in advice.names and advice.names.index(run_at) == 0
-    if claiming.served_already(queue, advice) is None and (not late or leads or advice.names[0] != run_at):
-        before = walked.plan.facts.buffers_per_row
-        yield claiming.create_index(
-            queue,
-            advice,
-            title="Give the claim an index that begins with what it asks for",
-            expect=f"a claim reads about {claiming.SERVED_BUFFERS} buffers instead of {count(before or 0)}"
-            + (
-                ", as long as few jobs that sort before the first due one are due later"
-                if late and not leads
-                else ""
-            ),
-        )
+    leads = late and advice.names[0] == run_at
     if late and not leads:
+        # In another order than by time, jobs of the future stand before due ones in any index.
         yield Remedy(
             title=f"Keep jobs that are due later in a state of their own, and make them ready when {quote_ident(run_at or '')} has come",
             kind="application",
@@ -128,6 +116,13 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
             restart=False,
             risk="a change of the application: a small task promotes due jobs every second",
             expect="the claim's index holds due jobs only, whatever its order",
+        )
+    elif claiming.served_already(queue, advice) is None:
+        yield claiming.create_index(
+            queue,
+            advice,
+            title="Give the claim an index that begins with what it asks for",
+            expect=f"a claim reads about {claiming.SERVED_BUFFERS} buffers instead of {count(walked.plan.facts.buffers_per_row or 0)}",
         )
 
 

@@ -54,8 +54,10 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     """Accuse the oldest holder of this database, or a class that takes turns, if what it keeps hurts this queue."""
     crowd = horizon.crowd(seen)
     if crowd is not None and not _outlasted(seen, crowd):
-        yield from _of_crowd(seen, queue, crowd, limits)
-        return
+        together = list(_of_crowd(seen, queue, crowd, limits))
+        if together:
+            yield from together
+            return
     holders = [
         one
         for one in horizon.of(seen).holders
@@ -130,9 +132,12 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 
 
 def _outlasted(seen: Observation, crowd: Crowd) -> bool:
-    """Tell whether something outside the class is older than all of it: that one decides."""
+    """Tell whether something outside the class is as old as all of it: that one decides.
+
+    The snapshots of the class may only show it: a prepared transaction or a writer of another database is in no sample.
+    """
     return any(
-        one.age > 2 * max(crowd.usual_age, 1) and horizon.stayed(seen, one) and one.pid not in crowd.pids
+        one.age >= crowd.usual_age and horizon.stayed(seen, one) and one.pid not in crowd.pids
         for one in horizon.of(seen).holders
     )
 

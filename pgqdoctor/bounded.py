@@ -184,10 +184,18 @@ class _Look:
         """Measure small relations with pgstattuple, where it is installed and the role may use it."""
         server = self.link.server
         extension = server.extension("pgstattuple")
-        if extension is None or not server.member_of("pg_stat_scan_tables", "pg_monitor") or self.budget.spent:
+        if (
+            extension is None
+            or not server.member_of("pg_stat_scan_tables", "pg_monitor")
+            or self.budget.spent
+        ):
             return
         tables = [one.oid for one in self.catalog.tables if one.oid in oids and one.kind == "r"]
-        indexes = [one.oid for one in self.catalog.indexes if one.table in tables and one.method == "btree" and one.valid]
+        indexes = [
+            one.oid
+            for one in self.catalog.indexes
+            if one.table in tables and one.method == "btree" and one.valid
+        ]
         found: list[MeasuredSpace] = []
         density = (
             "CASE WHEN s.leaf_pages > 0 THEN s.avg_leaf_density / 100 * s.leaf_pages "
@@ -339,9 +347,13 @@ class _Look:
         roles, ready = self.identity.roles, self.identity.ready_state_predicate
         column = roles.attempts
         if column is None or column not in self.columns or ready is None:
-            self.lack(ATTEMPTS, "no column counts attempts, or the condition for a ready job could not be told")
+            self.lack(
+                ATTEMPTS, "no column counts attempts, or the condition for a ready job could not be told"
+            )
             return
-        key = sql.SQL(" || ',' || ").join(sql.SQL("q.{}::text").format(sql.Identifier(one)) for one in roles.key)
+        key = sql.SQL(" || ',' || ").join(
+            sql.SQL("q.{}::text").format(sql.Identifier(one)) for one in roles.key
+        )
         tried = sql.SQL("q.{}").format(sql.Identifier(column))
         query = sql.SQL(
             "SELECT count(*) AS rows, coalesce(sum({tried}), 0)::bigint AS attempts, coalesce(max({tried}), 0)::bigint AS most, "

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pgqdoctor import whatif
 from pgqdoctor.finding import SEVERITIES, Finding, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
@@ -61,6 +62,16 @@ def _same_index(seen: Observation, cause: Finding, effect: Finding) -> bool:
 def _in_the_way(seen: Observation, cause: Finding, effect: Finding) -> bool:
     """Tell whether a backend of the effect waits, directly or behind others, for one of the cause's."""
     return bool(waiting_for(seen, cause.pids) & set(effect.pids))
+
+
+def _holds_others_up(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether anybody waits for the cause's backends, on the same queue."""
+    return _same_queue(seen, cause, effect) and bool(waiting_for(seen, cause.pids))
+
+
+def _its_waiters(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the backends that the cause makes wait stand in the effect's line."""
+    return bool(waiting_for(seen, effect.pids) & set(cause.pids))
 
 
 def _harmful(seen: Observation, cause: Finding, effect: Finding) -> bool:
@@ -204,6 +215,8 @@ RULES: tuple[Rule, ...] = (
         lock-queue -> autovacuum-behind
         # A listener inside an open transaction reads no notifications, and the queue cannot be truncated past it.
         vacuum-horizon-held -> notify-queue-held
+        # A transaction that stays open keeps its lock on the parent row, and each child inserted since joins it in a new MultiXact.
+        vacuum-horizon-held -> multixact-from-foreign-key
         # A lock function in WHERE takes a lock for each row that the scan meets; those nobody releases are the leak.
         claim-advisory-lock -> advisory-lock-leak
         # The same open savepoints lock rows twice and fill the backend's cache of subtransaction ids.
@@ -214,11 +227,25 @@ RULES: tuple[Rule, ...] = (
     *_rules(
         """
         # The row that everybody waits for stays locked until the worker's transaction ends.
-        claim-transaction-held -> claim-not-skip-locked, hot-row
+        claim-transaction-held -> claim-not-skip-locked
         # Who waits for a row lock may stand behind a transaction that itself waits for a table lock.
-        lock-queue -> claim-not-skip-locked, hot-row, claim-transaction-held
+        lock-queue -> claim-not-skip-locked, claim-transaction-held
         """,
         _in_the_way,
+    ),
+    *_rules(
+        """
+        # The counter's row stays locked as long as a transaction that has updated it and goes on to work.
+        claim-transaction-held -> hot-row
+        """,
+        _holds_others_up,
+    ),
+    *_rules(
+        """
+        # Writers of a child table would not wait for the claim at all if it locked the job less strongly.
+        claim-lock-too-strong -> lock-queue
+        """,
+        _its_waiters,
     ),
     *_rules(
         """
@@ -488,10 +515,9 @@ def _above(one: Finding, before: list[Finding]) -> set[str]:
 
 
 def _culprit(finding: Finding) -> str:
-    """Who has to go first, in the words of the finding's title: what stands before its verb and number."""
-    pids = ", ".join(str(pid) for pid in finding.pids[:3])
-    several = "s" if len(finding.pids) > 1 else ""
-    return f"the end of session{several} {pids} ({finding.check})" if pids else f"the cure of {finding.check}"
+    """Who has to go first: the session that one of the finding's remedies ends, else the finding itself."""
+    pids = next((ended for one in finding.remedies if (ended := whatif.ended_by(one.sql).pids)), ())
+    return f"the end of session {pids[0]} ({finding.check})" if pids else f"the cure of {finding.check}"
 
 
 def _named(remedies: list[Remedy]) -> str:

@@ -40,7 +40,7 @@ CHOOSING = (
 
 
 @click.command()
-@options(CONNECTION, CHOOSING, OBSERVING, RECORDED, output(())[1:], VERDICT[1:], SETTINGS)
+@options(CONNECTION, CHOOSING, OBSERVING, RECORDED[:1], output(())[1:], VERDICT[1:], SETTINGS)
 @click.pass_context
 def fix(context: click.Context, /, findings: tuple[str, ...], undo: bool, **given: Any) -> int:
     """Print the SQL of the remedies as a script to review.

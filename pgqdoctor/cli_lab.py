@@ -163,15 +163,14 @@ def race(
 
     chosen_workers = workers or (racing.QUICK_WORKERS if quick else racing.WORKERS)
     subject = _subject(like)
+    chosen = racing.RaceOptions(
+        subject=subject,
+        strategies=_strategies(subject, names, claim_query, batch),
+        workers=chosen_workers,
+        jobs=jobs or racing.JOBS,
+        limit_s=limit or (racing.QUICK_LIMIT_S if quick else racing.LIMIT_S),
+    )
     with _grounds(given, workers=max(chosen_workers)) as (ground,):
-        strategies = _strategies(subject, names, claim_query, batch)
-        chosen = racing.RaceOptions(
-            subject=subject,
-            strategies=strategies,
-            workers=chosen_workers,
-            jobs=jobs or racing.JOBS,
-            limit_s=limit or (racing.QUICK_LIMIT_S if quick else racing.LIMIT_S),
-        )
         result = _measured(
             "race",
             RaceResult,
@@ -195,11 +194,11 @@ def _subject(like: tuple[str, str] | None) -> Subject:
     return subject_like(_live_queue(*like))
 
 
-def _live_queue(dsn: str, table: str) -> Queue:
+def _live_queue(dsn: str, table: str, *, explain: str = "off") -> Queue:
     from pgqdoctor.collect import ObserveOptions, observe
     from pgqdoctor.queue import build_queues
 
-    seen = observe(dsn, ObserveOptions(window_seconds=LIKE_WINDOW_S, queues=(table,), explain="off"))
+    seen = observe(dsn, ObserveOptions(window_seconds=LIKE_WINDOW_S, queues=(table,), explain=explain))
     return build_queues(seen)[0]
 
 
@@ -270,15 +269,19 @@ def triangle(
     """
     from pgqdoctor.lab import triangle as measuring
     from pgqdoctor.lab.results import TriangleResult
+    from pgqdoctor.lab.subject import NONE, PARTIAL
 
     subject = _subject(like)
     default = measuring.QUICK_FILLFACTORS if quick else measuring.FILLFACTORS
     if any(one > 100 or one < 10 for one in fillfactors or ()):
         raise click.UsageError("a fillfactor is between 10 and 100")
+    for form in forms:
+        subject.require_form(form)
+    quick_forms = tuple(dict.fromkeys((subject.own_form, NONE, PARTIAL)))
     chosen = measuring.TriangleOptions(
         subject=subject,
         fillfactors=fillfactors or tuple(dict.fromkeys((*default, subject.fillfactor))),
-        index_forms=forms or (("none", "partial") if quick else tuple(subject.forms)),
+        index_forms=forms or (quick_forms if quick else tuple(subject.forms)),
         jobs=jobs or measuring.JOBS,
         workers=max(workers) if workers else measuring.WORKERS,
         steady_s=steady or (measuring.QUICK_STEADY_S if quick else measuring.STEADY_S),
@@ -359,9 +362,10 @@ def storm(
     metavar="DURATION",
     help="Length of each observation; default: 4s.",
 )
-@options(GROUND, KEPT, RESULT)
+@options(LIKE, GROUND, KEPT, RESULT)
 def prove(
     scenarios: tuple[str, ...],
+    like: tuple[str, str] | None,
     everything: bool,
     window: float,
     **given: Any,
@@ -379,12 +383,20 @@ def prove(
     from pgqdoctor.lab.scenario import list_scenarios, load_scenario
     from pgqdoctor.steps import treatment
 
-    if bool(scenarios) == everything:
-        raise click.UsageError("name the scenarios to prove, or give --all")
-    loaded = [load_scenario(one) for one in (list_scenarios() if everything else scenarios)]
+    if bool(scenarios) + everything + (like is not None) != 1:
+        raise click.UsageError("name the scenarios to prove, or give --all, or --like")
+    notes: tuple[str, ...] = ()
+    if like is not None:
+        from pgqdoctor.lab.likeness import scenario_like
+
+        copied, notes = scenario_like(_live_queue(*like, explain="plan"))
+        loaded = [copied]
+    else:
+        loaded = [load_scenario(one) for one in (list_scenarios() if everything else scenarios)]
     chosen = proving.ProveOptions(
         scenarios=tuple(one for one in loaded if not everything or one.kind == "sick")
     )
+    proving.require_sick(chosen.scenarios)
 
     def look(dsn: str) -> Report:
         return diagnose(observe(dsn, ObserveOptions(window_seconds=window)))
@@ -407,6 +419,7 @@ def prove(
         (facts,),
         given,
         lambda notebook, say: proving.prove(ground, chosen, notebook, say, look=look, treat=treat),
+        notes=notes,
     )
     _told(result, given)
     return HEALTHY if all(one.proven for one in result.prove()) else FOUND

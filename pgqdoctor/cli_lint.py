@@ -50,7 +50,7 @@ def lint(files: tuple[str, ...], **given: Any) -> int:
             report, files=len(texts), color=use_color(given["output"]), width=width(given["output"])
         )
     write(text, given["output"])
-    fail_on = given["fail_on"] or DEFAULT_FAIL_ON
+    fail_on = given["fail_on"] or config.fail_on or DEFAULT_FAIL_ON
     if report.verdict is None or fail_on == "never":
         return HEALTHY
     return FOUND if SEVERITIES.index(report.verdict) <= SEVERITIES.index(fail_on) else HEALTHY

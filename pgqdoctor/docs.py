@@ -64,7 +64,8 @@ def check_page(check: Check) -> str:
     parts = [
         GENERATED,
         f"# {check.title}",
-        f"Check `{check.id}`, looks at {target}.",
+        f"Check `{check.id}`, looks at {target}."
+        + (" `pgqdoctor lint` looks for it in .sql files as well." if check.lint is not None else ""),
         check.documentation,
         "## How it is measured",
         _listed(NEEDS.get(need, need) for need in check.needs)

@@ -21,11 +21,13 @@ def diagnose(
     ignore: Collection[str] = (),
     limits: Mapping[str, Mapping[str, object]] | None = None,
     checks: tuple[Check, ...] | None = None,
+    queues: tuple[Queue, ...] | None = None,
 ) -> Report:
     """Run the checks and return the report.
 
     ``only`` and ``ignore`` hold check ids; ``ignore`` also takes the key of one finding. ``limits`` overrides
-    limits by check id. Raises PgqdoctorError for an id that does not exist or a limit that does not fit.
+    limits by check id; ``queues`` are those of the observation, where they are built already. Raises
+    PgqdoctorError for an id that does not exist or a limit that does not fit.
     """
     for one in (*only, *(name for name in ignore if ":" not in name)):
         check_named(one)
@@ -34,7 +36,7 @@ def diagnose(
         for check in (all_checks() if checks is None else checks)
         if (not only or check.id in only) and check.id not in ignore
     ]
-    queues = build_queues(seen)
+    queues = build_queues(seen) if queues is None else queues
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     crashed: list[Crashed] = []

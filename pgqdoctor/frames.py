@@ -45,6 +45,8 @@ class Frame:
 def frame_of(seen: Observation, judging: Judging | None = None, *, since: float | None = None) -> Frame:
     """Judge an observation; ``since`` is the reading before the last, from which its waits are counted."""
     how = judging or Judging()
-    report = diagnose(seen, only=how.only, ignore=how.ignore, limits=how.limits, checks=how.checks)
     queues = build_queues(seen)
+    report = diagnose(
+        seen, only=how.only, ignore=how.ignore, limits=how.limits, checks=how.checks, queues=queues
+    )
     return Frame(observation=seen, report=report, pulse=pulse(seen, queues, since=since), queues=queues)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from pgqdoctor.observation import Observation, Reading, Sample, SampledSession
+from pgqdoctor.once import once
 from pgqdoctor.rows import SessionRow
 from pgqdoctor.sqlread import text_fingerprint
 
@@ -88,6 +89,7 @@ class Horizon:
         return self.holders[0] if self.holders else None
 
 
+@once
 def of_reading(reading: Reading, database: str) -> Horizon:
     """Return who holds the horizon of ``database`` at one reading.
 
@@ -188,16 +190,16 @@ def of(observation: Observation) -> Horizon:
 
 def stayed(observation: Observation, holder: Holder) -> bool:
     """Tell whether the holder held the same transaction at the beginning of the window already."""
+    return (holder.kind, holder.pid, holder.identifier, holder.name) in _at_first(observation)
+
+
+@once
+def _at_first(observation: Observation) -> frozenset[tuple[HolderKind, int | None, int, str]]:
     before = of_reading(observation.first, observation.server.database)
-    return any(
-        one.kind == holder.kind
-        and one.pid == holder.pid
-        and one.identifier == holder.identifier
-        and one.name == holder.name
-        for one in before.holders
-    )
+    return frozenset((one.kind, one.pid, one.identifier, one.name) for one in before.holders)
 
 
+@once
 def least_age(observation: Observation) -> int:
     """Return the smallest age in transactions that the horizon had in any sample: 0 means it was free once.
 
@@ -209,6 +211,7 @@ def least_age(observation: Observation) -> int:
     )
 
 
+@once
 def crowd(observation: Observation) -> Crowd | None:
     """Return the class of transactions that together hold the horizon while they take turns, or None.
 

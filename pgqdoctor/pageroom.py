@@ -44,7 +44,7 @@ class PageRoom:
     def heap_only_share(self, fillfactor: int) -> float:
         """Return the share of the updates without an index in their way that find room on pages filled to ``fillfactor``.
 
-        (versions that fit - rows put on the page) / versions needed, at most 1. Measured on 14 and 18 with 1,000 rows updated once in
+        (versions that fit - rows put on the page) / versions needed, at most 1. Measured on 14 to 18 with 1,000 rows updated once in
         one transaction, where a page needs room for all of its rows: the share of heap-only updates is that of the formula.
         """
         filled = max(1, self.rows_per_page * fillfactor // 100)

@@ -104,8 +104,7 @@ def make_generic(statement: Statement, claim: Claim) -> Generic | None:
 
 
 def literal_for(use: ParameterUse, identity: QueueIdentity, columns: dict[str, ColumnRow]) -> str | None:
-    """Return an SQL literal for one parameter, None where nothing tells a value that the statement would use.
-    """
+    """Return an SQL literal for one parameter, None where nothing tells a value that the statement would use."""
     if use.role == "limit":
         return CLAIMED_AT_ONCE
     if use.role == "offset":

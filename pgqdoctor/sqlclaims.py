@@ -474,7 +474,7 @@ def _advisory_names(root: Any) -> Iterator[str]:
 
 _PAST = re.compile(
     r"lease|heart_?beat|lock(?:ed)?_?(?:at|until)|expire|claimed_?at|started_?at|deadline"
-    r"|finished|completed|created|updated|processed|done_?at|ended",
+    r"|finished|completed|created|updated|processed|done_?at|ended|sent_?(?:at|on)|delivered|archived",
     re.IGNORECASE,
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 from pgqdoctor.names import Names, columns_used
 from pgqdoctor.observation import Observation, QueueIdentity, Reading, SampledSession
@@ -114,15 +115,28 @@ class StatementBook:
         mine = self.of(identity)
         ids = {one.query_id for one in mine if one.query_id is not None}
         statements = {id(one.statement) for one in mine}
-        found = []
+        found = [
+            one
+            for (query_id, statement), places in self._waiting.items()
+            if query_id in ids or statement in statements
+            for one in places
+        ]
+        return tuple(session for _, session in sorted(found, key=lambda one: one[0]))
+
+    @cached_property
+    def _waiting(self) -> dict[tuple[int | None, int], list[tuple[int, WaitingSession]]]:
+        """The sampled sessions by query id and statement, each with its place: hundreds of them ask for one pass only."""
+        found: dict[tuple[int | None, int], list[tuple[int, WaitingSession]]] = defaultdict(list)
+        place = 0
         for sample in self._seen.samples:
             for session in sample.sessions:
                 statement = self._statement_at(session)
-                if statement is None:
-                    continue
-                if session.query_id in ids or id(statement) in statements:
-                    found.append(WaitingSession(at=sample.at, session=session, statement=statement))
-        return tuple(found)
+                if statement is not None:
+                    place += 1
+                    found[session.query_id, id(statement)].append(
+                        (place, WaitingSession(at=sample.at, session=session, statement=statement))
+                    )
+        return found
 
     def _statement_at(self, session: SampledSession) -> Statement | None:
         if session.query_id is not None and session.query_id in self._statement_of_id:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.observation import Observation, SampledSession
+from pgqdoctor.once import once
 
 SAME_START_S: Final = 0.05
 """Two samples of one backend belong to one transaction where its start, now minus age, agrees to this many seconds: the
@@ -36,6 +37,7 @@ class SeenTransaction:
         return self.texts[-1] if self.texts else -1
 
 
+@once
 def seen_transactions(seen: Observation) -> tuple[SeenTransaction, ...]:
     """Return the transactions that the samples caught, in the order of their first sight."""
     open_ones: dict[int, list[tuple[float, SampledSession]]] = {}

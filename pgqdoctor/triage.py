@@ -83,6 +83,8 @@ class Step:
     lock: str
     blocks: Blocks
     restart: bool
+    needs: str
+    """The right that the command takes and the observing role lacks, "" where it may run it."""
     rolls_back: str
     risk: str
     expect: str
@@ -165,7 +167,7 @@ def build_triage(seen: Observation, report: Report, later: Report | None) -> Tri
             queue=worst.root.queue,
             title=worst.root.title,
         ),
-        others=tuple(one.root.title for one in told[1:]),
+        others=tuple(one.root.title for one in told[1:] if not _same_first(one, told[0])),
         steps=tuple(_steps(seen, report, later, told)),
         remaining=tuple(one.key for one in remaining(report, later)) if later is not None else (),
         avoid=avoid.advice(seen, report, tuple(queues.values())),
@@ -292,6 +294,12 @@ def _first(told: tuple[Story, ...]) -> tuple[ReportedFinding, Remedy] | None:
     return next(at_once, next(iter(offered), None))
 
 
+def _same_first(one: Story, other: Story) -> bool:
+    """Tell whether one command begins both stories: one session can harm several queues."""
+    first, second = _first((one,)), _first((other,))
+    return first is not None and second is not None and bool(first[1].sql) and first[1].sql == second[1].sql
+
+
 def remaining(report: Report, later: Report) -> tuple[ReportedFinding, ...]:
     """Return what will still be wrong, at warning or above, once the root's culprit is gone.
 
@@ -362,12 +370,21 @@ def _step(seen: Observation, number: int, when: When, finding: ReportedFinding, 
         lock=remedy.lock,
         blocks=remedy.blocks,
         restart=remedy.restart,
+        needs=next((need for pid in culprits.pids if (need := _needs(seen, pid))), ""),
         rolls_back="; ".join(lost),
         risk=remedy.risk,
         expect=remedy.expect,
         helped=helped,
         helped_sql=helped_sql,
     )
+
+
+def _needs(seen: Observation, pid: int) -> str:
+    """Say that the role may not signal a session: its own role's it may, others' with pg_signal_backend."""
+    row = next((one for one in seen.last.sessions if one.pid == pid), None)
+    if seen.server.member_of("pg_signal_backend") or (row is not None and row.role == seen.server.role):
+        return ""
+    return f"a superuser, or pg_signal_backend, which role {seen.server.role} does not have"
 
 
 def _rolls_back(seen: Observation, pid: int, *, gently: bool) -> str:

@@ -1,4 +1,4 @@
-"""How long the doctor itself takes: to start, and from each recording to a report. ``make bench`` prints it.
+"""How long the doctor itself takes: to start, from each recording to a report, and to keep the dashboard fresh. ``make bench`` prints it.
 
 Nobody waits for a number here to pass: it is read before and after a change, on a quiet machine.
 """
@@ -17,6 +17,7 @@ from tabulate import tabulate
 from pgqdoctor.engine import diagnose
 from pgqdoctor.recording import last_observation
 from pgqdoctor.render import render
+from tests import bench_top
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "observations"
 ROUNDS = 5
@@ -49,6 +50,7 @@ def measured() -> Iterator[tuple[str, float]]:
         yield f"{name}: read", best_ms(partial(last_observation, recording))
         yield f"{name}: diagnose", best_ms(partial(diagnose, seen))
         yield f"{name}: render", best_ms(partial(render, report, "text", color=True, width=100))
+    yield from bench_top.measured()
 
 
 if __name__ == "__main__":

@@ -234,9 +234,9 @@ class DoctorApp(App[None]):
         """Show the snapshot on the screen that is looked at."""
         if self.snapshot is None:
             return
-        self.query_one(TopLine).show(self.snapshot.shown.head, self._stale())
-        self.pane.show(self.snapshot, self.choice)
-        self._show_status()
+        with self.batch_update():
+            self.pane.look_at(self.snapshot, self.choice, self.screen_stack[0].size)
+            self._show_status()
 
     # -- how things stand ------------------------------------------------------------------------------------
 
@@ -313,10 +313,12 @@ class DoctorApp(App[None]):
 
     def action_pane(self, pane: str) -> None:
         """Show a screen."""
-        self.query_one(ContentSwitcher).current = pane
-        self.query_one(PaneTabs).mark(pane)
-        self._show()
-        self.pane.take_focus()
+        # One picture for all of it: the key must be on the screen within a tenth of a second.
+        with self.batch_update():
+            self.query_one(ContentSwitcher).current = pane
+            self.query_one(PaneTabs).mark(pane)
+            self._show()
+            self.pane.take_focus()
 
     @on(PaneWanted)
     def _pane_wanted(self, event: PaneWanted) -> None:

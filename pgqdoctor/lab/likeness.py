@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pgqdoctor.errors import USAGE, PgqdoctorError
-from pgqdoctor.lab.subject import NONE, OWN, PARTIAL, Subject
+from pgqdoctor.lab.scenario import OLDEST_SERVER, Client, Scenario
+from pgqdoctor.lab.subject import NONE, OWN, PARTIAL, Subject, as_job
+from pgqdoctor.planning import literal_for
 from pgqdoctor.queue import Queue
 from pgqdoctor.remedy import literal
 from pgqdoctor.rows import ColumnRow, IndexRow
+from pgqdoctor.sqlparameters import fill_parameters, parameters_of
 from pgqdoctor.sqlrewrite import quote_ident
 
 MOST_OTHERS: Final = 20
 """Rows of other states per ready job: a table with a million finished rows is not rebuilt for each cell."""
 WIDE: Final = 500
 """Bytes from which a made-up text must not repeat itself: TOAST would compress it away."""
+
+BACKLOG: Final = 1_000
+WORKERS: Final = 4
+LEAST_RATE: Final = 50.0
+MOST_RATE: Final = 400.0
+"""Jobs per second of a copy under load: enough to show a fault in seconds, and no more than two cores carry."""
+SETTLE_S: Final = 6.0
 
 _NUMBERS: Final = {
     "smallint": 32_000,
@@ -150,6 +160,98 @@ def subject_like(queue: Queue) -> Subject:
     )
 
 
+def scenario_like(queue: Queue) -> tuple[Scenario, tuple[str, ...]]:
+    """A scenario of the copied queue under its own claim, and sentences on what it lacks.
+
+    Jobs come at the live rate, within LEAST_RATE and MOST_RATE, and workers claim and finish a little faster. Raises
+    PgqdoctorError as ``subject_like`` does.
+    """
+    subject = subject_like(queue)
+    copy = _Copy(queue)
+    for column in queue.columns:
+        copy.type_of(column)
+    claim = _own_claim(copy, subject)
+    notes = subject.notes
+    if claim is None:
+        notes = (*notes, "Its own claim could not be replayed; a sound SKIP LOCKED claim stands in for it.")
+        claim = f"{as_job(subject.claim, subject.key)} \\aset\n"
+    rate = min(MOST_RATE, max(LEAST_RATE, queue.churn.per_second(queue.churn.inserted)))
+    options = ", ".join(f"{name} = {value}" for name, value in queue.option.items() if "." not in name)
+    statements = (
+        *subject.create,
+        *subject.forms[subject.own_form],
+        *((f"ALTER TABLE {subject.table} SET ({options})",) if options else ()),
+        *(text.replace("{jobs}", str(BACKLOG)) for text in (subject.others, subject.fill) if text),
+        f"VACUUM ANALYZE {subject.table}",
+    )
+    return (
+        Scenario(
+            name="like",
+            title=subject.title,
+            kind="sick",
+            mechanism="The definition of a live queue, with rows and load made up.",
+            queue=None,
+            also_queues=(),
+            clients=(
+                _client("enqueue", subject.enqueue, 1, rate),
+                _client(
+                    "worker", f"\\set job {subject.no_key}\n{claim}{subject.finish}", WORKERS, 1.05 * rate
+                ),
+            ),
+            sessions=(),
+            expected=(),
+            allowed=(),
+            forbidden=(),
+            cures=None,
+            settle_s=SETTLE_S,
+            min_version=OLDEST_SERVER,
+            max_version=None,
+            setup=";\n".join(statements) + ";\n",
+            cure=None,
+        ),
+        notes,
+    )
+
+
+def _client(name: str, script: str, connections: int, rate: float) -> Client:
+    return Client(
+        name=name,
+        application_name=name,
+        script=script,
+        cured_script=None,
+        connections=connections,
+        rate=rate,
+        cured_rate=None,
+        protocol="simple",
+        database=None,
+    )
+
+
+def _own_claim(copy: _Copy, subject: Subject) -> str | None:
+    """The live claim as pgbench lines that set ``job``; None where it cannot be replayed on the copy."""
+    queue = copy.queue
+    if not queue.claims:
+        return None
+    live = queue.claims[0].seen.text
+    columns = {column.name: column for column in queue.columns}
+    try:
+        identity = queue.identity
+        if identity.roles.state is not None and not identity.running_values:
+            identity = replace(identity, running_values=(_running(copy, identity.roles.state),))
+        found = {use.number: literal_for(use, identity, columns) for use in parameters_of(live)}
+        if queue.plan is not None:
+            found |= {int(name[1:]): value for name, value in queue.plan.probe.parameters.items()}
+        given = {number: value for number, value in found.items() if value is not None}
+        text = fill_parameters(live, given).strip().rstrip(";")
+    except ValueError:
+        return None
+    text = copy.local(text.replace(queue.name, subject.table))
+    returning = re.search(rf"\bRETURNING\s+(?:\w+\.)?{re.escape(subject.key)}\b", text, re.IGNORECASE)
+    if returning is None or re.search(r"\$\d|(?<!:):(?!:)", text) or _OTHER_SCHEMA.search(text):
+        return None
+    return f"{text[: returning.end()]} AS job{text[returning.end() :]} \\aset\n"
+
+
 def _anew(enum: str) -> Iterator[str]:
     name = enum.split(" ")[2]
     yield f"DROP TYPE IF EXISTS {name} CASCADE"
@@ -185,10 +287,7 @@ def _taken(copy: _Copy) -> str:
     queue, roles = copy.queue, copy.queue.identity.roles
     sets: list[str] = []
     if roles.state is not None:
-        running = queue.identity.running_values
-        if not running:
-            raise _impossible(queue, f"no value of {roles.state} is known that a claimed job has")
-        sets.append(f"{quote_ident(roles.state)} = {literal(running[0])}")
+        sets.append(f"{quote_ident(roles.state)} = {literal(_running(copy, roles.state))}")
     for name in (roles.claimed_at, roles.lease):
         column = queue.column(name) if name is not None else None
         if column is not None and column.type_category == "D" and not column.generated:
@@ -200,6 +299,27 @@ def _taken(copy: _Copy) -> str:
     if not sets:
         raise _impossible(queue, "what a claim changes cannot be told")
     return ", ".join(dict.fromkeys(sets))
+
+
+def _running(copy: _Copy, state: str) -> str:
+    """The state of a claimed job; where no claim and no row told it, one that stands for it."""
+    identity, column = copy.queue.identity, copy.queue.column(state)
+    if identity.running_values:
+        return identity.running_values[0]
+    used = {*identity.ready_values, *identity.finished_values}
+    if column is not None and column.type_category == "B":
+        choices: tuple[str, ...] = ("true", "false")
+    elif column is not None and column.enum_labels:
+        choices = column.enum_labels
+    elif column is not None and column.type_category == "N":
+        choices = tuple(str(number) for number in range(len(used) + 1))
+    else:
+        choices = ("running",)
+    found = next((value for value in choices if value not in used), None)
+    if found is None:
+        raise _impossible(copy.queue, f"no value of {state} is known that a claimed job has")
+    copy.notes.append(f"Which {state} a claimed job has is not known; {found} stands for it.")
+    return found
 
 
 def _no_key(key: ColumnRow) -> str:

@@ -7,7 +7,7 @@ and choosing the remedies is handed in: the lab makes the queue and its load.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, cast
@@ -15,7 +15,7 @@ from typing import Final, cast
 import psycopg
 
 from pgqdoctor.errors import USAGE, PgqdoctorError
-from pgqdoctor.finding import SEVERITIES
+from pgqdoctor.finding import SEVERITIES, Severity
 from pgqdoctor.lab.ground import APPLICATION_NAME, Ground
 from pgqdoctor.lab.load import Load
 from pgqdoctor.lab.results import ProvenFinding, ProveResult
@@ -92,14 +92,8 @@ def prove(
 ) -> Iterator[ProveResult]:
     """Prove each scenario on a ground of its own: multixacts and settings of one would show in the next.
 
-    Raises PgqdoctorError (usage) for a healthy scenario and one that the server cannot show, and where the
-    load itself fails.
+    Raises PgqdoctorError (usage) for a scenario that the server cannot show, and where the load itself fails.
     """
-    healthy = [one.name for one in options.scenarios if one.kind == "healthy"]
-    if healthy:
-        raise PgqdoctorError(
-            f"the scenario {healthy[0]} is healthy: there is nothing to prove", exit_code=USAGE
-        )
     total = len(options.scenarios)
     for done, one in enumerate(options.scenarios):
         known = notebook.get(one.name)
@@ -113,6 +107,15 @@ def prove(
             notebook.add(one.name, known)
         yield known
     say(total, total, "")
+
+
+def require_sick(scenarios: Iterable[Scenario]) -> None:
+    """Raise PgqdoctorError (usage) for a healthy scenario: it has no finding that could go away."""
+    for one in scenarios:
+        if one.kind == "healthy":
+            raise PgqdoctorError(
+                f"the scenario {one.name} is healthy: there is nothing to prove", exit_code=USAGE
+            )
 
 
 def _prove(
@@ -138,25 +141,29 @@ def _prove(
         load.check()
         step("report before")
         before = _look(load, target, look)
-        expected = scenario.expected or tuple(dict.fromkeys(_harmful(before.report)))
+        # Of a copied queue nothing is known beforehand: whatever is said of it, notices too, is to be cured.
+        least: Severity = "warning" if scenario.expected else "notice"
+        expected = scenario.expected or tuple(dict.fromkeys(_speaking(before.report, least)))
         step("applying the remedies")
         applied, refused = _apply(target, treat(before.report), whole_server=ground.embedded)
         after: _Seen | None = None
         cure = ""
         if applied and scenario.cures != CURED_CLIENTS:
             step("report after")
-            after = _look_until_gone(load, target, look, expected, FIX_PATIENCE_S)
-        if (after is None or set(expected) & set(_harmful(after.report))) and scenario.cures is not None:
+            after = _look_until_gone(load, target, look, expected, least, FIX_PATIENCE_S)
+        if (
+            after is None or set(expected) & set(_speaking(after.report, least))
+        ) and scenario.cures is not None:
             step("applying the scenario's cure")
             load.cure()
             cure = scenario.cures
             step("report after")
-            after = _look_until_gone(load, target, look, expected, PATIENCE_S)
+            after = _look_until_gone(load, target, look, expected, least, PATIENCE_S)
         if after is None:
-            after = _look_until_gone(load, target, look, expected, FIX_PATIENCE_S)
+            after = _look_until_gone(load, target, look, expected, least, FIX_PATIENCE_S)
     finally:
         load.stop()
-    spoke = set(_harmful(before.report)) >= set(expected)
+    spoke = set(_speaking(before.report, least)) >= set(expected)
     return ProveResult(
         scenario=scenario.name,
         title=scenario.title,
@@ -171,7 +178,7 @@ def _prove(
         transactions_per_s_after=after.transactions_per_s,
         claim_buffers_before=_claim_buffers(before.report),
         claim_buffers_after=_claim_buffers(after.report),
-        proven=bool(expected) and spoke and not set(expected) & set(_harmful(after.report)),
+        proven=spoke and not set(expected) & set(_speaking(after.report, least)),
     )
 
 
@@ -184,13 +191,15 @@ def _look(load: Load, dsn: str, look: Look) -> _Seen:
     )
 
 
-def _look_until_gone(load: Load, dsn: str, look: Look, expected: tuple[str, ...], patience_s: float) -> _Seen:
+def _look_until_gone(
+    load: Load, dsn: str, look: Look, expected: tuple[str, ...], least: Severity, patience_s: float
+) -> _Seen:
     """The first look that does not report what was expected before, or the last one within the patience."""
     until = time.monotonic() + patience_s
     while True:
         time.sleep(load.scenario.settle_s / 2)
         seen = _look(load, dsn, look)
-        if not set(_harmful(seen.report)) & set(expected) or time.monotonic() > until:
+        if not set(_speaking(seen.report, least)) & set(expected) or time.monotonic() > until:
             return seen
 
 
@@ -230,9 +239,9 @@ def _execute(connection: psycopg.Connection[tuple[object, ...]], statement: str)
     return f"{reason}, tried {TRIES} times"
 
 
-def _harmful(report: Report) -> tuple[str, ...]:
-    """Checks that found something at warning or above."""
-    worst = SEVERITIES.index("warning")
+def _speaking(report: Report, least: Severity) -> tuple[str, ...]:
+    """Checks that found something of severity ``least`` or worse."""
+    worst = SEVERITIES.index(least)
     return tuple(one.check for one in report.findings if SEVERITIES.index(one.severity) <= worst)
 
 

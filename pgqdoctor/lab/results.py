@@ -192,7 +192,8 @@ class ProveResult:
     claim_buffers_before: int | None
     claim_buffers_after: int | None
     proven: bool
-    """Every expected check spoke before, and none of them at warning or above after."""
+    """Every expected check spoke before, and none of them at warning or above after; so a copied queue of which
+    nothing was said counts as proven."""
 
 
 CellResult = RaceResult | TriangleResult | StormResult | ProveResult

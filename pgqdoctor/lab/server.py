@@ -191,7 +191,9 @@ class ScratchServer:
         )
         if done.returncode != 0:
             said = "\n".join(f"{done.stdout}\n{done.stderr}".strip().splitlines()[-LOG_LINES_SHOWN:])
-            raise PgqdoctorError(f"{Path(command[0]).name} failed with exit status {done.returncode}:\n{said}")
+            raise PgqdoctorError(
+                f"{Path(command[0]).name} failed with exit status {done.returncode}:\n{said}"
+            )
 
     def _start_postmaster(self) -> None:
         for attempt in range(1, PORT_ATTEMPTS + 1):

@@ -75,14 +75,22 @@ class Subject:
         )
 
     @property
+    def finish(self) -> str:
+        """Deletes the claimed job: a pgbench script's line, the key in its variable ``job``."""
+        return f"DELETE FROM {self.table} WHERE {self.key} = :job;\n"
+
+    @property
+    def enqueue(self) -> str:
+        """Adds one ready job: a pgbench script's line."""
+        return f"{self.fill.replace('{jobs}', '1')};\n"
+
+    @property
     def life(self) -> str:
         """A pgbench script that claims and finishes one job and enqueues the next, so that the backlog stays.
 
-        The key is kept in the variable ``job``, which must be set to ``no_key`` before the first time.
+        The variable ``job`` must be set to ``no_key`` before the first time.
         """
-        claim = self.claim.removesuffix(self.key) + f"{self.key} AS job"
-        finish = f"DELETE FROM {self.table} WHERE {self.key} = :job;"
-        return f"{claim} \\aset\n{finish}\n{self.fill.replace('{jobs}', '1')};\n"
+        return f"{as_job(self.claim, self.key)} \\aset\n{self.finish}{self.enqueue}"
 
     def scripts(self) -> Mapping[str, str]:
         """All that is run, by name."""
@@ -109,18 +117,19 @@ class Subject:
         self.index(connection, form)
 
     def index(self, connection: Connection, form: str) -> None:
-        """Create the indexes of ``form``.
+        """Create the indexes of ``form``."""
+        self.require_form(form)
+        for statement in self.forms[form]:
+            run_sql(connection, statement)
 
-        Raises PgqdoctorError (usage) where there is no such form.
-        """
+    def require_form(self, form: str) -> None:
+        """Raise PgqdoctorError (usage) where there is no such form of indexes."""
         if form not in self.forms:
             raise PgqdoctorError(
                 f"{self.title} has no index form {form!r}",
                 hint=f"Choose {', '.join(self.forms)}.",
                 exit_code=USAGE,
             )
-        for statement in self.forms[form]:
-            run_sql(connection, statement)
 
     def add_jobs(self, connection: Connection, jobs: int) -> None:
         """Add the rows of other states, then ``jobs`` ready jobs."""
@@ -193,6 +202,11 @@ def generic_subject() -> Subject:
         order="id",
         taken="state = 'running', attempts = attempts + 1, worker = 1, claimed_at = now()",
     )
+
+
+def as_job(claim: str, key: str) -> str:
+    """A claim that ends in RETURNING ``key``, with the key named as pgbench's variable."""
+    return f"{claim.removesuffix(key)}{key} AS job"
 
 
 def regclass(subject: Subject) -> str:

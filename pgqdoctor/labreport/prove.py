@@ -41,7 +41,9 @@ def _says(cells: tuple[ProveResult, ...]) -> Iterator[str]:
             else ""
         )
         checks = ", ".join(cell.expected)
-        if cell.proven:
+        if not cell.expected:
+            yield f"{cell.title}: nothing was found, so there was nothing to cure{buffers}."
+        elif cell.proven:
             yield f"{cell.scenario}: {checks} spoke, and {how} silenced it{buffers}."
         else:
             missing = [one for one in cell.expected if one not in {found.check for found in cell.before}]

@@ -62,10 +62,10 @@ def _says(cells: tuple[RaceResult, ...]) -> Iterator[str]:
         looks = (
             "looks fastest among the claims without an index of their own"
             if fastest is naive and others
-            else "claims"
+            else "looks busy"
         )
         yield (
-            f"The naive claim {looks}, {_rate(naive.claims_per_s)} a second with {_workers(naive)}, and "
+            f"The naive claim {looks}, {_rate(naive.claims_per_s)} claims a second with {_workers(naive)}, and "
             f"{_share(naive.duplicate_claims, naive.claims)} of its claims took a job that was already taken: "
             f"{_rate(naive.distinct_jobs_per_s)} distinct jobs a second."
         )
@@ -92,9 +92,10 @@ def _says(cells: tuple[RaceResult, ...]) -> Iterator[str]:
         rows = sorted((cell for cell in cells if cell.strategy == name), key=lambda one: one.workers)
         if len(rows) > 1:
             best, last = max(rows, key=lambda one: one.distinct_jobs_per_s), rows[-1]
+            then = "" if best is last else f" and {_rate(last.distinct_jobs_per_s)} with {_workers(last)}"
             yield (
-                f"{words} got {_rate(best.distinct_jobs_per_s)} jobs a second at its best ({_workers(best)}) and "
-                f"{_rate(last.distinct_jobs_per_s)} with {_workers(last)}."
+                f"{words} got {_rate(best.distinct_jobs_per_s)} jobs a second at its best, with "
+                f"{_workers(best)}{then}."
             )
     plain, indexed = most.get("skip-locked"), most.get("skip-locked-indexed")
     if plain is not None and indexed is not None:

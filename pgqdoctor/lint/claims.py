@@ -221,8 +221,14 @@ def advisory_lock(program: Program) -> Iterator[Flaw]:
             title=f"{function}() in the WHERE of {named(claim.table)}'s claim locks rows that the claim then does not take",
             why=(
                 "The function is called for each row that the scan looks at, in the order the planner chooses, before ORDER BY and LIMIT "
-                f"pick one. The locks on the others stay {kept}: other workers are kept from these jobs, and nobody works on them. Lock the "
-                "job's row with FOR NO KEY UPDATE SKIP LOCKED instead, or call the function for the one row that an inner LIMIT 1 has chosen."
+                f"pick one. The locks on the others stay {kept}: other workers are kept from these jobs, and nobody works on them. The "
+                "function is safe for the one row that an inner LIMIT 1 has chosen."
+            ),
+            remedies=corrected(
+                placed,
+                sqlcorrect.without_advisory(placed.statement.text, claim),
+                title="Lock the job's row instead, and skip the rows that other workers hold",
+                expect="exactly the job that is taken is locked, until its transaction ends",
             ),
         )
 

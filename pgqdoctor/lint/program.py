@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,11 +13,18 @@ from pgqdoctor.names import same_table
 from pgqdoctor.sqlbody import read_definition
 from pgqdoctor.sqlfacts import Claim, FunctionBody, Statement, TableName, Unread
 from pgqdoctor.sqlread import read_sql
-from pgqdoctor.sqltext import Unparsable, split
+from pgqdoctor.sqltext import MAX_NESTING, Unparsable, nesting, split
 from pgqdoctor.sqlwords import tests_state
 
 MOST_ATTEMPTS: Final = 20
 """How often a file is cut anew behind a quote that is missing; each time costs as much as the first."""
+
+
+SHORT: Final = 400
+"""Characters of an INSERT which cannot nest so deep that the parser's stack is at risk."""
+_INSERT: Final = re.compile(r"INSERT\b", re.IGNORECASE)
+_MORE: Final = re.compile(r"\b(?:SELECT|UPDATE|DELETE|WITH|TABLE)\b", re.IGNORECASE)
+"""Words by which an INSERT does more than to write values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +178,8 @@ def _pieces(source: Source, unparsed: list[Unparsed]) -> Iterator[tuple[Source, 
     for _ in range(MOST_ATTEMPTS):
         rest: Source | None = None
         for piece in source.pieces:
+            if _only_inserts(piece.text):
+                continue
             yield source, piece
             reading = read_sql(piece.text)
             rest = source.after(piece) if reading.unread and not reading.statements else None
@@ -182,6 +192,24 @@ def _pieces(source: Source, unparsed: list[Unparsed]) -> Iterator[tuple[Source, 
             )
             return
         source = rest
+
+
+def _only_inserts(text: str) -> bool:
+    """Tell whether a statement is an INSERT of plain values that parses: dumps have thousands, and they claim nothing.
+
+    Checking the grammar alone costs a fortieth of reading the statement.
+    """
+    from pglast import parser
+
+    if not _INSERT.match(text) or _MORE.search(text):
+        return False
+    try:
+        if len(text) > SHORT and nesting(next(split(text)).tokens) > MAX_NESTING:
+            return False
+        parser.fingerprint(text)
+    except (Unparsable, StopIteration, parser.ParseError, UnicodeError):
+        return False
+    return True
 
 
 def _savepoints(depth: int, statement: Statement) -> int:

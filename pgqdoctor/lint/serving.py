@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgqdoctor import remedy
+from pgqdoctor import remedy, sqlcorrect
 from pgqdoctor.finding import Remedy
-from pgqdoctor.lint.flaws import Flaw, flaw_at, named
+from pgqdoctor.lint.flaws import Flaw, corrected, flaw_at, named
 from pgqdoctor.lint.program import PlacedClaim, Program, same
 from pgqdoctor.lint.sources import FIRST_VARIABLE
 from pgqdoctor.lint.tables import Index, Table
@@ -251,6 +251,12 @@ def misses_partial_index(program: Program) -> Iterator[Flaw]:
                     "executions, is made for any value, and any value does not imply it."
                 )
                 + f" Write {missed.index.predicate} into the claim."
+            ),
+            remedies=corrected(
+                placed,
+                sqlcorrect.without_cast(placed.statement.text, missed.hides.column or "") if cast else None,
+                title="Compare the column as it is",
+                expect="the claim finds the ready jobs in the partial index",
             ),
         )
 

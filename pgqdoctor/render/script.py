@@ -235,6 +235,8 @@ class _Writer:
         wanted = CONCURRENT_TIMEOUT if concurrent else LOCK_TIMEOUT
         if wanted != self._timeout:
             self._timeout = wanted
+            if concurrent:
+                yield "-- CONCURRENTLY waits for older transactions and blocks nobody meanwhile; cut short it leaves an invalid index."
             yield f"SET lock_timeout = '{wanted}';"
 
     def _safe(self, statements: Sequence[str]) -> Iterator[str]:

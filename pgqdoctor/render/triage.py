@@ -119,6 +119,8 @@ def _all_clear(triage: Triage) -> str:
 
 def _first(step: Step, paper: Paper) -> Iterator[Block]:
     lines = list(_step(step, paper))
+    if step.needs:
+        lines.extend(paper.labelled("needs", step.needs, indent=3, column=LABEL))
     if step.rolls_back:
         lines.extend(paper.labelled("rolls back", step.rolls_back, indent=3, column=LABEL))
     lines.extend(paper.labelled("helped if", step.helped, indent=3, column=LABEL))

@@ -78,3 +78,9 @@ def test_plan_with_the_limit_inside_of_a_nested_loop() -> None:
 
 def test_not_run_in_the_window() -> None:
     assert look(IN, 0, 0) == []
+
+
+def test_pruning_in_batches_harms_nobody() -> None:
+    prune = "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = 'done' ORDER BY id LIMIT 500 FOR UPDATE SKIP LOCKED)"
+    assert look(prune, 10, 5_000) == []
+    assert len(look(prune + " RETURNING id", 10, 5_000)) == 1

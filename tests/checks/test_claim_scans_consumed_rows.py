@@ -112,8 +112,10 @@ def test_equalities_lead_the_index_then_the_order() -> None:
         "ORDER BY attempts DESC, id LIMIT $4 FOR UPDATE SKIP LOCKED) RETURNING id"
     )
     (finding,) = look(walk(30_000), claim=claim)
-    assert finding.remedies[0].sql[2].endswith(
-        "ON public.jobs (payload, attempts DESC, id, run_at) WHERE state = 'queued';"
+    assert (
+        finding.remedies[0]
+        .sql[2]
+        .endswith("ON public.jobs (payload, attempts DESC, id, run_at) WHERE state = 'queued';")
     )
 
 

@@ -305,3 +305,28 @@ def test_transactions_that_wait_for_locks_are_victims() -> None:
         for one in turns(lasting=6.0, count=3)
     )
     assert look_at_turns(samples) == []
+
+
+def test_claims_whose_snapshots_show_a_prepared_transaction_are_no_class() -> None:
+    gid = PreparedRow(
+        gid="billing-7", xid=700, xid_age=9_000, prepared_age_s=600.0, owner="app", database="app"
+    )
+    samples = tuple(
+        Sample(
+            at=place / 10,
+            sessions=tuple(
+                build.sampled(900 + n, 1, xact_age_s=0.01, xmin_age=8_000 + place * 10) for n in range(3)
+            ),
+        )
+        for place in range(100)
+    )
+    ids = build.database(started_s=100_010.0, next_xid=101_000)
+    counted = build.counters(dead=8_000, deleted=10_000, last_autovacuum_s=1.0)
+    seen = build.observation(
+        first=build.reading(0.0, prepared=(gid,)),
+        last=build.reading(build.WINDOW_S, prepared=(gid,), database=ids, tables=(counted,)),
+        samples=samples,
+        texts=("SELECT 1", build.CLAIM),
+    )
+    (finding,) = build.evaluated(CHECK, seen)
+    assert "Prepared transaction 'billing-7'" in finding.title

@@ -84,6 +84,8 @@ def claim_buffers(report: Report) -> int:
     [
         ("no-claim-index", "claim-scans-consumed-rows"),
         ("autovacuum-off", "autovacuum-settings"),
+        ("autovacuum-default-large", "autovacuum-settings"),
+        ("hot-full-pages", "hot-no-page-room"),
         ("idle-snapshot", "vacuum-horizon-held"),
     ],
 )

@@ -18,11 +18,11 @@ import pytest
 
 from pgqdoctor.collect import ObserveOptions, observe
 from pgqdoctor.engine import diagnose
-from pgqdoctor.finding import SEVERITIES, Finding
+from pgqdoctor.finding import SEVERITIES
 from pgqdoctor.lab.load import Load
 from pgqdoctor.lab.scenario import Scenario, load_scenario
 from pgqdoctor.lab.server import ScratchServer
-from pgqdoctor.report import Report
+from pgqdoctor.report import Report, ReportedFinding
 
 WINDOW_S = 3.0
 LONGEST_CURE_S = 30.0
@@ -34,7 +34,7 @@ def look(dsn: str) -> Report:
     return report
 
 
-def found(report: Report, check: str) -> Finding | None:
+def found(report: Report, check: str) -> ReportedFinding | None:
     harmful = SEVERITIES.index("warning")
     return next(
         (one for one in report.findings if one.check == check and SEVERITIES.index(one.severity) <= harmful),
@@ -42,7 +42,7 @@ def found(report: Report, check: str) -> Finding | None:
     )
 
 
-def sick(load: Load, check: str) -> Finding:
+def sick(load: Load, check: str) -> ReportedFinding:
     time.sleep(load.scenario.settle_s)
     load.check()
     report = look(load.dsn)

@@ -594,3 +594,45 @@ def test_sequence_that_may_not_be_read_is_said_so(database: str) -> None:
         assert not [one for one in report.skipped if one.check == "id-exhaustion"]
     finally:
         run(database, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_cost_limits_that_let_no_pass_end(database: str) -> None:
+    run(
+        database,
+        JOBS.replace(
+            "autovacuum_enabled = off",
+            "autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 100, "
+            "autovacuum_vacuum_cost_limit = 1",
+        ),
+        "INSERT INTO jobs (state, note) SELECT 'done', repeat('x', 500) FROM generate_series(1, 20000)",
+        "CREATE INDEX jobs_ready_idx ON jobs (id) WHERE state = 'ready'",
+        "VACUUM ANALYZE jobs",
+        CLAIM,
+    )
+    before = shape(database)
+    with working(
+        database, "INSERT INTO jobs DEFAULT VALUES", CLAIM, "DELETE FROM jobs WHERE state = 'running'"
+    ):
+        finding = the_finding(look(database, "autovacuum-settings"))
+        assert finding.key.endswith(":pace")
+        remedy = first_sql(finding)
+        apply(database, remedy)
+        gone(database, "autovacuum-settings")
+    take_back(database, remedy)
+    assert shape(database) == before
+
+
+def test_autovacuum_switched_on_for_the_server(eager: ScratchServer) -> None:
+    dsn = prepared(eager, "all_off")
+    run(dsn, *DUE, ON, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
+    try:
+        finding = the_finding(look(dsn, "autovacuum-settings"))
+        assert finding.key.endswith(":server")
+        (remedy,) = finding.remedies
+        apply(dsn, remedy)
+        gone(dsn, "autovacuum-settings")
+        take_back(dsn, remedy)
+        time.sleep(0.5)
+        assert value(dsn, "SELECT current_setting('autovacuum')") == "off"
+    finally:
+        run(dsn, "ALTER SYSTEM RESET autovacuum", "SELECT pg_reload_conf()")

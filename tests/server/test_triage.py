@@ -20,7 +20,8 @@ from pgqdoctor.collect import ObserveOptions, observe
 from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import SEVERITIES
 from pgqdoctor.forecast import dead_rows_in
-from pgqdoctor.lab.load import scenario_database
+from pgqdoctor.lab.binaries import find_binaries
+from pgqdoctor.lab.load import Load, scenario_database
 from pgqdoctor.lab.scenario import load_scenario
 from pgqdoctor.lab.server import ScratchServer
 from pgqdoctor.queue import build_queues
@@ -94,6 +95,22 @@ def in_time(dsn: str, *arguments: str) -> Answer:
             print(f"answered after {took} s, load {os.getloadavg()[0]:.1f}")
             return answer
     raise AssertionError(f"took {took} s, allowed {allowed_s():.1f} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Transactions that the workers had done at a moment of the monotonic clock."""
+
+    at: float
+    done: int
+
+    @classmethod
+    def of(cls, load: Load) -> Pace:
+        return cls(at=time.monotonic(), done=load.transactions()["worker"])
+
+    def since(self, earlier: Pace) -> float:
+        """Transactions per second."""
+        return (self.done - earlier.done) / (self.at - earlier.at)
 
 
 def fits_the_screen(text: str) -> bool:
@@ -334,30 +351,37 @@ def test_building_an_index_would_indeed_wait_for_the_snapshot(queue: str) -> Non
 
 
 def test_dead_rows_come_as_foretold(any_server: str) -> None:
-    """The line through one window meets the count 20 s later within a quarter.
+    """The line through one window meets the count 20 s later within a quarter, as long as the workers keep their pace.
 
-    The load is paced, so the rate holds. What errs: the counters are up to a second late at each of three readings (of 20 s and of
-    a window of 5 s: a fifth at most), and a claim that gets dearer may cost a worker its pace.
+    A forecast is of today's rate. Claims get dearer all the while, and on a busy machine the workers fall behind theirs: pgbench
+    counts by how much. What errs besides: the counters are up to a second late at each of three readings, which is a fifth of a
+    window of five seconds.
     """
     scenario = load_scenario("idle-snapshot")
-    with scenario_database(scenario, any_server) as run_:
+    with scenario_database(scenario, any_server) as sick:
         time.sleep(scenario.settle_s)
-        seen = observe(run_.dsn, ObserveOptions(window_seconds=5.0))
+        before = Pace.of(sick.load)
+        seen = observe(sick.dsn, ObserveOptions(window_seconds=5.0))
+        between = Pace.of(sick.load)
         (one,) = build_queues(seen)
         time.sleep(20.0)
-        later = observe(run_.dsn, ObserveOptions(window_seconds=1.0, explain="off"))
+        later = observe(sick.dsn, ObserveOptions(window_seconds=1.0, explain="off"))
         (after,) = build_queues(later)
+        end = Pace.of(sick.load)
+    kept = end.since(between) / between.since(before)
     foretold = dead_rows_in(seen, one, later.last.at - seen.last.at) - one.churn.dead_last
     came = after.churn.dead_last - one.churn.dead_last
-    assert came > 4_000
-    assert foretold == pytest.approx(came, rel=0.25)
+    assert came > 1_000
+    assert came == pytest.approx(foretold * min(kept, 1.0), rel=0.25), f"pace kept: {kept:.2f}"
 
 
-def test_reserved_slots_let_the_granted_in_and_tell_the_others(tmp_path: Path) -> None:
+def test_reserved_slots_let_the_granted_in_and_tell_the_others() -> None:
     settings: dict[str, str | int | float | bool] = {
         "superuser_reserved_connections": 3,
         "reserved_connections": 2,
     }
+    if find_binaries().major < 16:
+        pytest.skip("reserved_connections came with PostgreSQL 16")
     with ScratchServer(max_connections=10, settings=settings) as server, contextlib.ExitStack() as stack:
         dsn = server.create_database("full")
         with psycopg.connect(dsn, autocommit=True) as connection:

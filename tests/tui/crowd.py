@@ -35,7 +35,9 @@ def crowd(*, sessions: int = 500, queues: int = 20, samples: int = 100) -> Obser
     catalog = seen.catalog
     copies = range(queues)
     tables = tuple(
-        replace(row, oid=moved(row.oid, copy), name=named(row.name, copy)) for copy in copies for row in catalog.tables
+        replace(row, oid=moved(row.oid, copy), name=named(row.name, copy))
+        for copy in copies
+        for row in catalog.tables
     )
     columns = tuple(replace(row, table=moved(row.table, copy)) for copy in copies for row in catalog.columns)
     indexes = tuple(
@@ -95,7 +97,9 @@ def crowd(*, sessions: int = 500, queues: int = 20, samples: int = 100) -> Obser
         replace(
             reading,
             tables=tuple(replace(row, oid=moved(row.oid, copy)) for copy in copies for row in reading.tables),
-            indexes=tuple(replace(row, oid=moved(row.oid, copy)) for copy in copies for row in reading.indexes),
+            indexes=tuple(
+                replace(row, oid=moved(row.oid, copy)) for copy in copies for row in reading.indexes
+            ),
             statements=tuple(
                 replace(row, key=f"{row.key}-{copy}") for copy in copies for row in reading.statements
             ),
@@ -110,7 +114,8 @@ def crowd(*, sessions: int = 500, queues: int = 20, samples: int = 100) -> Obser
         first=first,
         last=last,
         samples=tuple(
-            Sample(at=seen.first.at + span * (number + 1) / samples, sessions=sampled) for number in range(samples)
+            Sample(at=seen.first.at + span * (number + 1) / samples, sessions=sampled)
+            for number in range(samples)
         ),
         queues=tuple(
             replace(

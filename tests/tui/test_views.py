@@ -11,7 +11,7 @@ from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.claim import claim_views
 from pgqdoctor.tui.views.findings import finding_views
 from pgqdoctor.tui.views.horizon import forbidden, horizon_view, lock_lines, undone
-from pgqdoctor.tui.views.knobs import CORNERS, knobs_views
+from pgqdoctor.tui.views.knobs import PARTS, knobs_views
 from pgqdoctor.tui.views.overview import finding_lines, head, ordered, queue_lines, remarks, series
 from pgqdoctor.tui.views.waits import columns, stacked, waits_view
 from tests.tui.staged import NAMES, frame_staged, history_of, snapshot_staged
@@ -224,13 +224,16 @@ def test_claim_has_shape_cost_and_plan() -> None:
 
 def test_knobs_have_todays_values_and_what_findings_advise() -> None:
     (knobs,) = knobs_views(frame_staged("idle-snapshot"))
-    corners = {one.name: one for one in knobs.corners}
-    assert tuple(corners) == CORNERS
-    assert corners["fillfactor"].facts[0][1] == "100 %"
-    assert [fact[0] for fact in corners["index"].facts] == ["jobs_pkey", "jobs_queued_idx"]
-    assert any("serves the claim" in fact[2] for fact in corners["index"].facts)
-    assert any("1,000 + 0 x" in fact[2] for fact in corners["autovacuum"].facts)
-    assert corners["HOT"].advice == ()
+    parts = {one.name: one for one in knobs.parts}
+    assert tuple(parts) == PARTS
+    assert parts["fillfactor"].facts[0][1] == "100 %"
+    assert [fact[0] for fact in parts["index"].facts] == ["jobs_pkey", "jobs_queued_idx"]
+    assert any("serves the claim" in fact[2] for fact in parts["index"].facts)
+    assert any("1,000 + 0 x" in fact[2] for fact in parts["autovacuum"].facts)
+    assert parts["HOT"].advice == ()
+    assert knobs.triangle is not None
+    assert [one.name for one in knobs.triangle.designs if one.now] == ["both"]
+    assert {one.name: one.verdict for one in knobs.triangle.knobs}["fillfactor"] == "cannot help"
 
 
 @pytest.mark.parametrize("name", NAMES)

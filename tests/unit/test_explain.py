@@ -21,7 +21,7 @@ PLANS = Path(__file__).parent.parent.parent / "fixtures" / "plans"
 VERSIONS = (14, 15, 16, 17, 18)
 
 
-def node(kind: str = "Seq Scan", **more: Any) -> dict[str, Any]:
+def node(kind: str = "Seq Scan", /, **more: Any) -> dict[str, Any]:
     return {
         "Node Type": kind,
         "Relation Name": "jobs",

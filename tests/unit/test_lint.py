@@ -181,6 +181,8 @@ END $$;""",
         )
         assert "pg_try_advisory_lock()" in flaw.title
         assert "until the session ends" in flaw.why
+        assert "FOR NO KEY UPDATE SKIP LOCKED" in flaw.remedies[0].sql[0]
+        assert "advisory" not in flaw.remedies[0].sql[0]
 
     def test_an_advisory_lock_on_the_one_row_chosen(self) -> None:
         text = "SELECT id FROM (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1) AS one WHERE pg_try_advisory_lock(id);"
@@ -305,6 +307,7 @@ class TestIndexes:
             serving.misses_partial_index, TABLE + INDEX, CLAIM.replace("state = 'q", "state::text = 'q")
         )
         assert "cast" in flaw.title
+        assert "state = 'queued'" in flaw.remedies[0].sql[0]
 
     def test_psql_writes_its_variables_into_the_text(self) -> None:
         assert accused(TABLE + INDEX, CLAIM.replace("'queued'", ":'wanted'")) == set()
@@ -459,6 +462,12 @@ class TestFilesAsPsqlReadsThem:
         )
         assert program(text).unparsed == ()
 
+    def test_inserts_of_a_dump_are_passed_over_and_wrong_ones_listed(self) -> None:
+        text = "INSERT INTO jobs VALUES (1, 'it''s; (fine');\nINSERT INTO jobs VALUES (2,);\nINSERT INTO jobs SELECT 1;\n"
+        read = program(text)
+        assert [one.statement.text for one in read.statements] == ["INSERT INTO jobs SELECT 1"]
+        assert [one.line for one in read.unparsed] == [2]
+
     def test_dollar_quotes_and_nested_comments(self) -> None:
         text = "/* a /* nested; */ comment; */ SELECT $q$ ; it's $$ $q$ AS a; -- '; $$\n" + CLAIM.replace(
             "SKIP LOCKED", "NOWAIT"
@@ -601,6 +610,11 @@ class TestCommand:
     )
     def test_exit_status(self, sick: Path, fail_on: str, status: int) -> None:
         assert run(["lint", "--fail-on", fail_on, "worker.sql"]) == status
+
+    def test_the_settings_file_counts(self, sick: Path) -> None:
+        (sick.parent / "pgqdoctor.toml").write_text('fail-on = "critical"\n')
+        assert run(["lint", "worker.sql"]) == HEALTHY
+        assert run(["lint", "--fail-on", "warning", "worker.sql"]) == FOUND
 
     def test_only_and_ignore(self, sick: Path) -> None:
         assert run(["lint", "--ignore", "claim-not-skip-locked", "worker.sql"]) == HEALTHY

@@ -64,6 +64,7 @@ KEPT = {
         "on_delete",
         "definition",
     },
+    rows.SequenceRow: {"column", "schema", "name", "column_type"},
     rows.TriggerRow: {"name", "function_schema", "function_name"},
     rows.FunctionRow: {"schema", "name", "language", "arguments", "returns"},
     rows.SettingRow: {"name", "setting", "unit", "source"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -11,14 +12,17 @@ import msgspec
 import pytest
 
 from pgqdoctor import avoid, docs
-from pgqdoctor.observation import Lack, Observation, Sample
+from pgqdoctor.cli import FOUND, HEALTHY, run
+from pgqdoctor.cli_triage import WINDOW_S
+from pgqdoctor.errors import USAGE
+from pgqdoctor.observation import Lack, Observation, Sample, save_observation
 from pgqdoctor.registry import all_checks
 from pgqdoctor.render.triage import HEIGHT, WIDEST, render_json, render_text, rows
 from pgqdoctor.report import build_report
 from pgqdoctor.rows import LockRow, SessionRow
 from pgqdoctor.triage import Triage, build_triage, triage
 from tests.checks import build
-from tests.unit.test_causes import finding, number
+from tests.unit.test_causes import finding, held, number
 from tests.unit.test_forecast import plan
 
 
@@ -115,6 +119,31 @@ class TestRollsBack:
         assert found.sql == ("SELECT pg_cancel_backend(4711);",)
         assert found.rolls_back.startswith("its statement (SELECT count(*) FROM jobs) and nothing it wrote")
         assert found.helped.startswith("the session is idle")
+
+
+class TestRights:
+    def test_who_may_end_the_session_is_told_nothing(self) -> None:
+        assert asked(sick()).steps[0].needs == ""
+        mine = build.server(superuser=False, role="app")
+        assert asked(sick(on=mine)).steps[0].needs == ""
+        granted = build.server(superuser=False, granted_roles=("pg_monitor", "pg_signal_backend"))
+        assert asked(sick(on=granted)).steps[0].needs == ""
+
+    def test_who_may_not_is_told_what_it_takes(self) -> None:
+        seen = sick(on=build.server(superuser=False))
+        assert (
+            asked(seen).steps[0].needs == "a superuser, or pg_signal_backend, which role doctor does not have"
+        )
+        assert "needs       a superuser, or pg_signal_backend" in shown(seen)
+
+
+def test_one_session_that_harms_two_queues_is_told_once() -> None:
+    ended = finding("vacuum-horizon-held", "critical", remedies=held().remedies)
+    other = replace(ended, queue="public.mails", title="The same on mails: 1")
+    report = build_report(build.observation(), (ended, other), (), ())
+    told = build_triage(build.observation(), report, None)
+    assert told.others == ()
+    assert [one.when for one in told.steps] == ["first"]
 
 
 class TestMoves:
@@ -317,6 +346,44 @@ class TestJson:
     def test_the_steps_are_in_order(self) -> None:
         steps = json.loads(render_json(asked(sick())))["steps"]
         assert [one["number"] for one in steps] == list(range(1, len(steps) + 1))
+
+
+class TestCommand:
+    @pytest.fixture
+    def recorded(self, tmp_path: Path) -> Path:
+        file = tmp_path / "sick.json.gz"
+        save_observation(sick(), file)
+        return file
+
+    def test_a_recording_gives_the_same_answer(
+        self, recorded: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(["triage", "--from", str(recorded)]) == FOUND
+        said = capsys.readouterr()
+        assert said.out == render_text(asked(sick()), color=False, width=80)
+        assert said.err == ""
+
+    def test_exit_status_follows_fail_on(self, recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["triage", "--from", str(recorded), "--fail-on", "never"]) == HEALTHY
+        assert run(["triage", "--from", str(recorded), "--ignore", "vacuum-horizon-held"]) in (HEALTHY, FOUND)
+        capsys.readouterr()
+
+    def test_json_goes_to_a_file(self, recorded: Path, tmp_path: Path) -> None:
+        target = tmp_path / "out.json"
+        run(["triage", "--from", str(recorded), "--format", "json", "--output", str(target)])
+        assert msgspec.json.decode(target.read_bytes(), type=Triage) == asked(sick())
+
+    def test_only_its_own_formats(self, recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["triage", "--from", str(recorded), "--format", "markdown"]) == USAGE
+        assert "markdown" in capsys.readouterr().err
+
+    def test_a_recording_has_no_window(self, recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["triage", "--from", str(recorded), "--window", "3s"]) == USAGE
+        assert "--window cannot stand beside --from" in capsys.readouterr().err
+
+    def test_help_names_the_default_window(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["triage", "--help"]) == HEALTHY
+        assert f"{WINDOW_S:.0f}s" in capsys.readouterr().out
 
 
 def test_every_check_can_lead_a_triage() -> None:

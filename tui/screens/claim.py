@@ -23,7 +23,7 @@ class ClaimPane(Pane):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._shown: QueueClaims | None = None
+        self._claims: QueueClaims | None = None
 
     def compose(self) -> ComposeResult:
         """Make the text."""
@@ -36,17 +36,17 @@ class ClaimPane(Pane):
 
     def copied(self) -> str:
         """The claim statement."""
-        if self._shown is None or not self._shown.claims:
+        if self._claims is None or not self._claims.claims:
             return ""
-        return "\n".join(self._shown.claims[0].sql) + "\n"
+        return "\n".join(self._claims.claims[0].sql) + "\n"
 
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show the claim."""
         found = snapshot.shown.claims
-        self._shown = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
+        self._claims = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
         text = self.query_one("#claim-text", Static)
         text.update(
-            Content("No queue found.") if self._shown is None else claim_text(self._shown, len(found))
+            Content("No queue found.") if self._claims is None else claim_text(self._claims, len(found))
         )
 
 

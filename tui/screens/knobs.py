@@ -8,7 +8,8 @@ from textual.widgets import Static
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
-from pgqdoctor.tui.views.knobs import Corner, KnobsView
+from pgqdoctor.tui.views.knobs import FIGURES, Advice, KnobsView, TriangleView
+from pgqdoctor.tui.views.knobs import Part as KnobsPart
 from pgqdoctor.tui.views.picture import Picture
 
 Part = str | tuple[str, str]
@@ -23,7 +24,7 @@ class KnobsPane(Pane):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._shown: KnobsView | None = None
+        self._knobs: KnobsView | None = None
 
     def compose(self) -> ComposeResult:
         """Make the text."""
@@ -36,20 +37,23 @@ class KnobsPane(Pane):
 
     def copied(self) -> str:
         """Every statement that is advised on this screen."""
-        if self._shown is None:
+        if self._knobs is None:
             return ""
-        lines = [line for corner in self._shown.corners for advice in corner.advice for line in advice.sql]
+        advised = [advice for part in self._knobs.parts for advice in part.advice]
+        if self._knobs.triangle is not None:
+            advised.insert(0, self._knobs.triangle.todo)
+        lines = list(dict.fromkeys(line for advice in advised for line in advice.sql))
         return "\n".join(lines) + "\n" if lines else ""
 
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show the knobs."""
         found = snapshot.shown.knobs
-        self._shown = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
+        self._knobs = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
         text = self.query_one("#knobs-text", Static)
         text.update(
             Content("No queue found.")
-            if self._shown is None
-            else knobs_text(self._shown, len(found), self.app.size.width - 4)
+            if self._knobs is None
+            else knobs_text(self._knobs, len(found), self.app.size.width - 4)
         )
 
 
@@ -59,30 +63,64 @@ def knobs_text(shown: KnobsView, queues: int, room: int) -> Content:
     if queues > 1:
         parts.append((f"  (left and right: another of {queues} queues)", "$text-muted"))
     parts.append("\n")
-    for corner in shown.corners:
-        parts.extend(_corner(corner, room))
+    if shown.triangle is not None:
+        parts.extend(_triangle(shown.triangle, room))
+    for part in shown.parts:
+        parts.extend(_part(part, room))
     return Content.assemble(*parts)
 
 
-def _corner(corner: Corner, room: int) -> list[Part]:
-    parts: list[Part] = [(f"\n{corner.name}\n", "bold")]
-    name = max((len(one[0]) for one in corner.facts), default=0)
-    value = max((len(one[1]) for one in corner.facts), default=0)
-    beside = all(name + value + len(one[2]) + 6 <= room for one in corner.facts)
-    for knob, today, measured in corner.facts:
+def _triangle(triangle: TriangleView, room: int) -> list[Part]:
+    parts: list[Part] = [("\n> ", "bold"), (f"{triangle.todo.title}\n", "bold $text-warning")]
+    parts.append(f"  {triangle.todo.why}\n")
+    parts.extend((f"      {line}\n", "$text-accent") for line in triangle.todo.sql)
+    name = max(len(one.name) for one in triangle.designs) + 4
+    widths = [len(figure) + 3 for figure in FIGURES]
+    heads = "".join(figure.rjust(width) for figure, width in zip(FIGURES, widths, strict=True))
+    parts.append((f"\n  {'corner'.ljust(name)}{heads}\n", "bold"))
+    for one in triangle.designs:
+        figures = "".join(figure.rjust(width) for figure, width in zip(one.figures, widths, strict=True))
+        parts.append(
+            (f"{'> ' if one.now else '  '}{one.name.ljust(name)}{figures}", "bold" if one.now else "")
+        )
+        beside = name + sum(widths) + len(one.how) + 5 <= room
+        parts.append((f"   {one.how}\n" if beside else f"\n      {one.how}\n", "$text-muted"))
+    parts.append(("  ~ is computed, the rest was measured; cost in buffers\n", "$text-muted"))
+    for knob in triangle.knobs:
+        parts.append((f"\n  {knob.name}: {knob.today}", "bold"))
+        if knob.computed:
+            parts.append((f" -> {knob.computed}", "bold $text-warning"))
+        parts.append((f"  ({knob.verdict})\n", "bold"))
+        parts.append(f"    {knob.reason}\n")
+        parts.extend((f"      {line}\n", "$text-muted") for line in knob.arithmetic)
+    parts.extend((f"  {note}\n", "$text-muted") for note in triangle.notes)
+    return parts
+
+
+def _part(part: KnobsPart, room: int) -> list[Part]:
+    parts: list[Part] = [(f"\n{part.name}\n", "bold underline")]
+    name = max((len(one[0]) for one in part.facts), default=0)
+    value = max((len(one[1]) for one in part.facts), default=0)
+    beside = all(name + value + len(one[2]) + 6 <= room for one in part.facts)
+    for knob, today, measured in part.facts:
         parts.extend((f"  {knob.ljust(name)}  ", (today.ljust(value) if beside else today, "bold")))
         if measured:
             # Where there is no room beside the value, what was measured stands below it.
             parts.append((f"  {measured}" if beside else f"\n      {measured}", "$text-muted"))
         parts.append("\n")
-    if not corner.facts:
+    if not part.facts:
         parts.append("  nothing known\n")
-    for advice in corner.advice:
-        parts.extend((("  > ", "bold"), (f"{advice.title}\n", "bold $text-warning")))
-        parts.append((f"    because: {advice.finding}\n", ""))
-        parts.extend((f"      {line}\n", "$text-accent") for line in advice.sql)
-        if advice.why:
-            parts.append((f"    expect: {advice.why}\n", "$text-muted"))
-    if not corner.advice:
+    for advice in part.advice:
+        parts.extend(_advice(advice))
+    if not part.advice:
         parts.append(("  no finding asks to turn it\n", "$text-muted"))
+    return parts
+
+
+def _advice(advice: Advice) -> list[Part]:
+    parts: list[Part] = [("  > ", "bold"), (f"{advice.title}\n", "bold $text-warning")]
+    parts.append(f"    because: {advice.finding}\n")
+    parts.extend((f"      {line}\n", "$text-accent") for line in advice.sql)
+    if advice.why:
+        parts.append((f"    expect: {advice.why}\n", "$text-muted"))
     return parts

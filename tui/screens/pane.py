@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
+from textual.geometry import Size
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.views.picture import Picture
@@ -32,6 +33,16 @@ class Scroll(VerticalScroll):
 
 class Pane(Container):
     """One screen."""
+
+    _shown: tuple[object, ...] = ()
+
+    def look_at(self, snapshot: Snapshot[Picture], choice: Choice, size: Size) -> None:
+        """Show a moment, unless this screen shows just that already."""
+        asked = (snapshot, choice, size)
+        if len(self._shown) == len(asked) and snapshot is self._shown[0] and asked[1:] == self._shown[1:]:
+            return
+        self._shown = asked
+        self.show(snapshot, choice)
 
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show a moment; called only while the screen is looked at, or when it begins to be."""

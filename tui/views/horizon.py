@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from pgqdoctor import horizon
@@ -17,6 +18,9 @@ from pgqdoctor.tui.views import short
 
 MOST_DEEP = 12
 """Levels by which a blocked tree is indented at most."""
+MOST_HOLDERS = 100
+MOST_LOCKS = 300
+"""Lines of each table: the oldest holders and the largest trees come first."""
 Action = Literal["cancel", "terminate"]
 
 
@@ -75,10 +79,10 @@ class HorizonView:
 def horizon_view(frame: Frame) -> HorizonView:
     """Return who holds the horizon, the oldest first, and the blocked trees."""
     seen = frame.observation
-    holders = tuple(_holder(frame, one) for one in horizon.of(seen).holders)
+    holders = tuple(_holder(frame, one) for one in horizon.of(seen).holders[:MOST_HOLDERS])
     sessions = {row.pid: row for row in seen.last.sessions}
     names = {row.oid: f"{row.schema}.{row.name}" for row in seen.catalog.tables}
-    locks = tuple(lock_lines(seen.last, names))
+    locks = tuple(islice(lock_lines(seen.last, names), MOST_LOCKS))
     pids = dict.fromkeys(
         pid for pid in (*(one.pid for one in holders), *(one.pid for one in locks)) if pid is not None
     )
@@ -86,7 +90,7 @@ def horizon_view(frame: Frame) -> HorizonView:
         holders=holders,
         locks=locks,
         targets=tuple(_target(seen.server, seen.last, sessions[pid]) for pid in pids if pid in sessions),
-        waiting=sum(1 for one in locks if one.depth),
+        waiting=len({row.pid for row in seen.last.locks if not row.granted}),
     )
 
 

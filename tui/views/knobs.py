@@ -1,6 +1,6 @@
-"""Screen 6: the triangle of partial index, fillfactor and HOT, and autovacuum: today's values, computed ones, reasons.
+"""Screen 6: the triangle of claim index, fillfactor and HOT, and autovacuum: today's values, computed ones, reasons.
 
-Computed values are those of the findings' remedies: this screen has none of its own.
+Computed values and verdicts are those of the report: its triangle and the remedies of its findings.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ from pgqdoctor.frames import Frame
 from pgqdoctor.indexfacts import blocks_hot, scans_in_window, seen_updates, serves_claim
 from pgqdoctor.queue import Queue
 from pgqdoctor.render.clean import one_line, statement
+from pgqdoctor.triangle import Triangle
 from pgqdoctor.tui.views import short
 from pgqdoctor.vacuuming import leaves_of, parameter
 
-CORNERS = ("index", "fillfactor", "HOT", "autovacuum")
+PARTS = ("index", "fillfactor", "HOT", "autovacuum")
 _TURNED_BY = {
     "index": ("index-bloat", "unused-index", "duplicate-index", "claim-scans", "claim-sorts", "claim-misses"),
     "fillfactor": ("hot-no-page-room", "heap-bloat"),
     "HOT": ("hot-blocked-by-index",),
     "autovacuum": ("autovacuum", "dead-tuples", "vacuum-horizon-held"),
 }
-"""Beginnings of the ids of the checks whose remedies turn the knobs of a corner."""
+"""Beginnings of the ids of the checks whose remedies turn the knobs of a part."""
+MOST_UPDATES = 6
+MOST_LEAVES = 4
+"""Partitions listed: those furthest beyond their trigger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What a finding says about a corner: its title, the remedy with its computed value, and why."""
+    """What a finding says about a part: its title, the remedy with its computed value, and why."""
 
     finding: str
     title: str
@@ -36,8 +40,8 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Corner:
-    """One corner: ``facts`` are (knob, today's value, what was measured)."""
+class Part:
+    """One part: ``facts`` are (knob, today's value, what was measured)."""
 
     name: str
     facts: tuple[tuple[str, str, str], ...]
@@ -45,11 +49,47 @@ class Corner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """One corner of the triangle; ``figures`` stand under FIGURES."""
+
+    name: str
+    now: bool
+    figures: tuple[str, ...]
+    how: str
+
+
+FIGURES = ("buffers/claim", "HOT", "entries/job", "cost/s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobLine:
+    """One knob of the triangle."""
+
+    name: str
+    today: str
+    computed: str
+    verdict: str
+    reason: str
+    arithmetic: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriangleView:
+    """Where the queue stands, what the other corners cost, and the one thing to do."""
+
+    designs: tuple[Design, ...]
+    knobs: tuple[KnobLine, ...]
+    todo: Advice
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnobsView:
-    """The knobs of one queue."""
+    """The knobs of one queue; ``triangle`` is None where nothing tells where it stands."""
 
     queue: str
-    corners: tuple[Corner, ...]
+    triangle: TriangleView | None
+    parts: tuple[Part, ...]
 
 
 def knobs_views(frame: Frame) -> tuple[KnobsView, ...]:
@@ -64,18 +104,66 @@ def _queue(frame: Frame, queue: Queue) -> KnobsView:
         "HOT": tuple(_hot(frame, queue)),
         "autovacuum": tuple(_autovacuum(frame, queue)),
     }
+    reported = next((one.triangle for one in frame.report.queues if one.name == queue.name), None)
     return KnobsView(
         queue=one_line(queue.name),
-        corners=tuple(
-            Corner(name=name, facts=facts[name], advice=tuple(_advice(frame, queue, name)))
-            for name in CORNERS
+        triangle=_triangle(reported) if reported is not None else None,
+        parts=tuple(
+            Part(name=name, facts=facts[name], advice=tuple(_advice(frame, queue, name))) for name in PARTS
         ),
     )
 
 
-def _advice(frame: Frame, queue: Queue, corner: str) -> Iterator[Advice]:
+def _triangle(found: Triangle) -> TriangleView:
+    todo = found.recommendation
+    return TriangleView(
+        designs=tuple(
+            Design(
+                name=one.name,
+                now=one.now,
+                figures=(
+                    _figure(short.number(one.claim_buffers), one.claim_buffers, one.claim_measured),
+                    _figure(short.percent(one.hot_ratio), one.hot_ratio, one.hot_measured),
+                    short.number(one.entries_per_job) if one.entries_per_job is not None else short.NONE,
+                    short.number(one.cost_per_s) if one.cost_per_s is not None else short.NONE,
+                ),
+                how=one_line(f"cannot be had: {one.why_not}" if one.why_not is not None else one.change),
+            )
+            for one in found.corners
+        ),
+        knobs=tuple(
+            KnobLine(
+                name=one.name,
+                today=one_line(one.today),
+                computed=one_line(one.computed or ""),
+                verdict=one.verdict,
+                reason=one_line(one.reason),
+                arithmetic=tuple(one_line(line) for line in one.arithmetic),
+            )
+            for one in found.knobs
+        ),
+        todo=Advice(
+            finding="",
+            title=one_line(todo.title),
+            sql=tuple(
+                line for remedy in todo.remedies for sql in remedy.sql for line in statement(sql).lines()
+            ),
+            why=one_line(todo.reason),
+        ),
+        notes=tuple(one_line(note) for note in found.notes),
+    )
+
+
+def _figure(text: str, value: float | None, measured: bool) -> str:
+    """A computed figure has a tilde, a measured one none."""
+    if value is None:
+        return short.NONE
+    return text if measured else f"~{text}"
+
+
+def _advice(frame: Frame, queue: Queue, part: str) -> Iterator[Advice]:
     for one in frame.report.findings:
-        if one.queue != queue.name or not one.check.startswith(_TURNED_BY[corner]):
+        if one.queue != queue.name or not one.check.startswith(_TURNED_BY[part]):
             continue
         for remedy in one.remedies:
             yield Advice(
@@ -136,9 +224,6 @@ def _hot(frame: Frame, queue: Queue) -> Iterator[tuple[str, str, str]]:
         )
 
 
-MOST_UPDATES = 6
-
-
 def _autovacuum(frame: Frame, queue: Queue) -> Iterator[tuple[str, str, str]]:
     catalog = frame.observation.catalog
     last = queue.last_any_vacuum_s
@@ -160,7 +245,3 @@ def _autovacuum(frame: Frame, queue: Queue) -> Iterator[tuple[str, str, str]]:
     for name in ("autovacuum_vacuum_cost_delay", "autovacuum_naptime"):
         unit = "ms" if name.endswith("delay") else "s"
         yield name, f"{parameter(queue.table, catalog, name):g} {unit}", ""
-
-
-MOST_LEAVES = 4
-"""Partitions listed: those furthest beyond their trigger."""

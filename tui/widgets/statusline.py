@@ -21,6 +21,7 @@ class Status:
 class StatusLine(Static):
     """One line; an alarm is set in reverse and begins with a mark."""
 
+    _parts: list[str | tuple[str, str]] | None = None
     DEFAULT_CSS = """
     StatusLine {
         height: auto;
@@ -37,4 +38,6 @@ class StatusLine(Static):
         ]
         parts.extend(f" · {one}" for one in (status.place, *status.extras) if one)
         parts.append((" · ? help · q quit", "$text-muted"))
-        self.update(Content.assemble(*parts))
+        if parts != self._parts:
+            self._parts = parts
+            self.update(Content.assemble(*parts))

@@ -12,6 +12,7 @@ from pgqdoctor.tui.views.overview import Head
 class TopLine(Static):
     """One or two lines: CRITICAL, and the sentence that says why."""
 
+    _parts: list[str | tuple[str, str]] | None = None
     DEFAULT_CSS = """
     TopLine {
         height: auto;
@@ -33,4 +34,6 @@ class TopLine(Static):
             parts.append(" ")
         parts.append((head.word, SEVERITY[head.verdict]))
         parts.append(f"  {head.cause}")
-        self.update(Content.assemble(*parts))
+        if parts != self._parts:
+            self._parts = parts
+            self.update(Content.assemble(*parts))
