@@ -45,8 +45,9 @@ check: $(STAMP) ## linters, types, import contracts, generated documents up to d
 docs: $(STAMP) ## write the generated documents and the JSON Schema anew
 	$(BIN)/python -m pgqdoctor.docs
 
-bench: $(STAMP) ## time the doctor itself: starting, from each recording to a report, and the dashboard with 500 sessions
+bench: $(STAMP) ## time the doctor itself: starting, from each recording to a report, the dashboard with 500 sessions, the lab against bare pgbench
 	@PYTHONPATH=. $(BIN)/python tests/bench.py
+	@PYTHONPATH=. $(BIN)/python tests/bench_lab.py
 
 clean: ## remove what was built, the virtual environment included
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -14,10 +14,10 @@ from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import PLAN, STATEMENTS, Check
-from pgqdoctor.discover import predicate_conditions
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import serving as lint_serving
 from pgqdoctor.observation import Observation
+from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlrewrite import quote_ident
@@ -82,7 +82,7 @@ def _made_for_it(queue: Queue) -> tuple[IndexRow, ...]:
         for index in queue.indexes
         if index.valid
         and index.has_predicate
-        and any(one.column == state for one in claiming.flat(predicate_conditions(index)))
+        and any(one.column == state for one in flat(predicate_conditions(index)))
     )
 
 
@@ -91,11 +91,7 @@ def _cast(queue: Queue, claim: SeenClaim) -> str | None:
     state = queue.identity.roles.state
     row = queue.column(state) if state is not None else None
     found = next(
-        (
-            one.cast
-            for one in claiming.flat(claim.claim.conditions)
-            if one.column == state and one.cast is not None
-        ),
+        (one.cast for one in flat(claim.claim.conditions) if one.column == state and one.cast is not None),
         None,
     )
     if state is None or row is None or found is None or found == row.type_name:

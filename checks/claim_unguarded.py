@@ -18,6 +18,7 @@ from pgqdoctor.claiming import Poll
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
+from pgqdoctor.predicates import flat
 from pgqdoctor.queue import Queue, SeenClaim
 from pgqdoctor.sqlfacts import Write
 from pgqdoctor.statements import SeenStatement
@@ -190,7 +191,7 @@ def _takers(queue: Queue) -> list[SeenStatement]:
 def _tests_what_it_sets(write: Write) -> bool:
     """Tell whether a write is guarded by a version or the like: it compares a column that it changes."""
     changed = {one.column for one in write.sets}
-    return any(one.column in changed for one in claiming.flat(write.conditions))
+    return any(one.column in changed for one in flat(write.conditions))
 
 
 def _ends(queue: Queue, write: Write) -> bool:

@@ -134,7 +134,7 @@ def _remedies(seen: Observation, name: str) -> Iterator[Remedy]:
     if vacuuming.held_horizon(seen) is not None:
         return
     yield remedy.statement(
-        sql=(remedy.LOCK_TIMEOUT, f"REINDEX INDEX CONCURRENTLY {name};"),
+        sql=(remedy.CONCURRENT_LOCK_TIMEOUT, f"REINDEX INDEX CONCURRENTLY {name};"),
         title=f"Build {name} anew beside the old one",
         expect="the new index has only the entries there are, on full pages",
         risk=(

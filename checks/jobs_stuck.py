@@ -16,6 +16,7 @@ from pgqdoctor import claiming, remedy
 from pgqdoctor.check import CLAIMED, ROWS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation, StuckProbe
+from pgqdoctor.predicates import flat
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, plural, shortened
@@ -209,9 +210,7 @@ def _renewed(queue: Queue, heartbeat: StuckProbe, claimed: StuckProbe | None) ->
 def _is_lease(queue: Queue, probe: StuckProbe) -> bool:
     """Tell whether the column bounds a claim: the claim writes it, and does not itself take jobs whose lease
     has run out."""
-    if any(
-        test.column == probe.column for one in queue.claims for test in claiming.flat(one.claim.conditions)
-    ):
+    if any(test.column == probe.column for one in queue.claims for test in flat(one.claim.conditions)):
         return False
     writes = [*queue.writes("update")]
     return not writes or any(probe.column in {one.column for one in write.sets} for _, write in writes)

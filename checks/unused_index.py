@@ -130,7 +130,7 @@ def _invalid(queue: Queue, index: IndexRow) -> Finding:
         if partitioned
         else (
             remedy.statement(
-                sql=(remedy.LOCK_TIMEOUT, f"REINDEX INDEX CONCURRENTLY {name};"),
+                sql=(remedy.CONCURRENT_LOCK_TIMEOUT, f"REINDEX INDEX CONCURRENTLY {name};"),
                 title=f"Build {name} anew, where it was wanted",
                 expect="the index becomes valid",
                 risk="reads the table twice, and waits for transactions that are older than itself",

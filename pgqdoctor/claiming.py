@@ -4,14 +4,14 @@ claim. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pgqdoctor import remedy, sqlcorrect
-from pgqdoctor.discover import predicate_conditions
 from pgqdoctor.finding import Evidence, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import ClaimPlanFacts
+from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import ColumnRow, IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition, OrderKey, Read
@@ -44,14 +44,6 @@ class IndexAdvice:
     predicate: str | None
     ordered: bool
     """True where the index also gives the claim's order."""
-
-
-def flat(conditions: Iterable[Condition]) -> Iterator[Condition]:
-    """Yield the conditions and those in the branches of ORs."""
-    for one in conditions:
-        yield one
-        for branch in one.branches:
-            yield from flat(branch)
 
 
 def state_columns(queue: Queue) -> frozenset[str]:

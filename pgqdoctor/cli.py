@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping
@@ -548,13 +549,15 @@ def _manual(check: Check) -> str:
     columns = min(width(None), PIPED_WIDTH)
 
     def wrapped(text: str, indent: str, first: str | None = None) -> str:
-        return click.wrap_text(
-            text,
+        # Not click's own wrapping: it breaks words at hyphens, and "sub-select" must be found by searching.
+        wrapper = textwrap.TextWrapper(
             columns,
             initial_indent=indent if first is None else first,
             subsequent_indent=indent,
-            preserve_paragraphs=True,
+            break_on_hyphens=False,
+            break_long_words=False,
         )
+        return "\n\n".join(wrapper.fill(paragraph) for paragraph in text.split("\n\n"))
 
     parts = [f"{check.id}: {check.title}", wrapped(check.documentation, "")]
     if limits := check.limit_notes():

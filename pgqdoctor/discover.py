@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pgqdoctor.frameworks import signature_of
 from pgqdoctor.names import Names, columns_used
 from pgqdoctor.observation import Catalog, ColumnRoles, QueueIdentity
+from pgqdoctor.predicates import allowed_values, flat, predicate_conditions, predicate_values
 from pgqdoctor.rows import ColumnRow, FunctionRow, IndexRow, StatementTextRow, TableCounterRow, TableRow
 from pgqdoctor.sqlfacts import Claim, Condition, FunctionBody, Statement
 from pgqdoctor.sqlfacts import Reading as SqlReading
@@ -368,7 +369,7 @@ def takes_jobs(claim: Claim, columns: Mapping[str, ColumnRow]) -> bool:
     A guarded update counts only where what it tests acts as a state or a lease: version counters guard every
     second table of an ORM.
     """
-    tested = [one.column for one in _flat(claim.conditions) if one.column is not None]
+    tested = [one.column for one in flat(claim.conditions) if one.column is not None]
     if claim.shape in ("guarded", "unguarded"):
         return any(_acts_as_state(columns[name]) for name in tested if name in columns)
     if claim.shape in ("blocking", "nowait") and claim.limit_kind == "none":
@@ -399,13 +400,6 @@ def _acts_as_state(column: ColumnRow) -> bool:
     )
 
 
-def _flat(conditions: Iterable[Condition]) -> Iterator[Condition]:
-    for one in conditions:
-        yield one
-        for branch in one.branches:
-            yield from _flat(branch)
-
-
 def _polls(signs: _Signs, columns: Mapping[str, ColumnRow]) -> list[tuple[Condition, ...]]:
     """Return the conditions of unlocked reads with a LIMIT that test something acting as a state."""
     found = []
@@ -415,7 +409,7 @@ def _polls(signs: _Signs, columns: Mapping[str, ColumnRow]) -> list[tuple[Condit
         for read in statement.reads:
             if read.limit_kind == "none" or read.counts:
                 continue
-            tested = [one.column for one in _flat(read.conditions) if one.column in columns]
+            tested = [one.column for one in flat(read.conditions) if one.column in columns]
             if any(name is not None and _acts_as_state(columns[name]) for name in tested):
                 found.append(read.conditions)
     return found
@@ -438,7 +432,7 @@ def _roles(
     polled: Sequence[Condition],
     catalog: Catalog,
 ) -> ColumnRoles:
-    conditions = [*(one for claim in claims for one in _flat(claim.conditions)), *polled]
+    conditions = [*(one for claim in claims for one in flat(claim.conditions)), *polled]
     by_name = {column.name: column for column in columns}
     tested: Counter[str | None] = Counter(one.column for one in conditions if one.column in by_name)
 
@@ -549,7 +543,7 @@ def _states(
         return _States(ready=(), running=(), finished=(), ready_from="")
     column = columns[state]
     conditions = [
-        *(one for claim in claims for one in _flat(claim.conditions)),
+        *(one for claim in claims for one in flat(claim.conditions)),
         *(c for conditions in polls for c in conditions),
     ]
     # Each claim may take its own states: what the first that shows any asks for is ready.
@@ -557,7 +551,7 @@ def _states(
     for asked in (*(claim.conditions for claim in claims), *polls):
         ready = [
             value
-            for one in _flat(asked)
+            for one in flat(asked)
             if one.column == state and one.value_kind in ("constant", "list", "boolean")
             for value in allowed_values(one)
             if not value.startswith("$")
@@ -641,31 +635,6 @@ def _default_value(column: ColumnRow) -> str | None:
     return values[0] if constant else None
 
 
-def predicate_conditions(index: IndexRow) -> tuple[Condition, ...]:
-    """Return the conjuncts of a partial index's predicate, read with the same reader as statements."""
-    if index.predicate is None:
-        return ()
-    statements = read_sql(f"SELECT FROM t WHERE {index.predicate}").statements
-    return tuple(one for statement in statements for read in statement.reads for one in read.conditions)
-
-
-def allowed_values(one: Condition) -> tuple[str, ...]:
-    """Return the values that a comparison allows; those of a boolean test are "true" and "false"."""
-    if one.operator in ("is true", "is false"):
-        return (one.operator.removeprefix("is "),)
-    return one.values if one.operator in ("=", "in") else ()
-
-
-def predicate_values(index: IndexRow, column: str) -> tuple[str, ...]:
-    """Return the constants that a partial index's predicate allows for ``column``."""
-    return tuple(
-        value
-        for one in _flat(predicate_conditions(index))
-        if one.column == column
-        for value in allowed_values(one)
-    )
-
-
 def _shape(
     roles: ColumnRoles, indexes: Sequence[IndexRow], columns: Mapping[str, ColumnRow], states: _States
 ) -> tuple[list[str], int]:
@@ -675,7 +644,7 @@ def _shape(
         partial = [
             index
             for index in indexes
-            if any(one.column == roles.state for one in _flat(predicate_conditions(index)))
+            if any(one.column == roles.state for one in flat(predicate_conditions(index)))
         ]
         leading = [
             index

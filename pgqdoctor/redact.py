@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pgqdoctor.observation import (
+    AttemptsProbe,
     Lack,
     Observation,
     PlanProbe,
@@ -115,6 +116,7 @@ class _Redactor:
                 "error": self.sentence,
             },
             StuckProbe: {"examples": lambda keys: tuple(map(self.named("key"), keys))},
+            AttemptsProbe: {"examples": lambda keys: tuple(map(self.named("key"), keys))},
             Lack: {"reason": self.sentence, "grant": self.sentence},
         }
 

@@ -14,6 +14,10 @@ from pgqdoctor.sqlrewrite import quote_ident
 
 LOCK_TIMEOUT: Final = "SET lock_timeout = '2s';"
 """Stands before every DDL: a statement that waits for its lock makes everything behind it wait too."""
+CONCURRENT_LOCK_TIMEOUT: Final = "SET lock_timeout = '10min';"
+"""Stands before CONCURRENTLY, which blocks no reader and no writer while it waits for older transactions to end: cancelled
+after 2 s by the first of them it would leave an invalid index behind (seen on a live server). Unbounded, one
+forgotten transaction would make it wait for ever, and no vacuum of the table could start meanwhile."""
 
 
 def literal(value: str) -> str:
@@ -109,11 +113,11 @@ def create_index(
         title=title,
         kind="sql",
         sql=(
-            LOCK_TIMEOUT,
+            CONCURRENT_LOCK_TIMEOUT,
             f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};",
             f"CREATE INDEX CONCURRENTLY {index} ON {on} ({', '.join(columns)}){covered}{where};",
         ),
-        undo=(LOCK_TIMEOUT, f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};"),
+        undo=(CONCURRENT_LOCK_TIMEOUT, f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};"),
         lock="SHARE UPDATE EXCLUSIVE",
         blocks="nothing",
         restart=False,
@@ -130,8 +134,8 @@ def drop_index(*, schema: str, name: str, definition: str, title: str, expect: s
     return Remedy(
         title=title,
         kind="sql",
-        sql=(LOCK_TIMEOUT, f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};"),
-        undo=(LOCK_TIMEOUT, again + ";"),
+        sql=(CONCURRENT_LOCK_TIMEOUT, f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};"),
+        undo=(CONCURRENT_LOCK_TIMEOUT, again + ";"),
         lock="SHARE UPDATE EXCLUSIVE",
         blocks="nothing",
         restart=False,

@@ -302,9 +302,7 @@ def queue_facts(queue: Queue, triangle: Triangle | None = None) -> QueueFacts:
         ),
         rates=Rates(
             enqueued_per_s=round(churn.per_second(churn.inserted), 3),
-            claimed_per_s=round(churn.per_second(sum(one.rows for one in claimed)), 3)
-            if claimed
-            else None,
+            claimed_per_s=round(churn.per_second(sum(one.rows for one in claimed)), 3) if claimed else None,
             updates_per_s=round(churn.per_second(churn.updated), 3),
             hot_ratio=round(churn.hot_ratio, 4) if churn.hot_ratio is not None else None,
         ),

@@ -1,12 +1,17 @@
-"""Writing a lab result down: text, JSON, Markdown and HTML of one model. Pure."""
+"""Writing a lab result down: text, JSON, Markdown and HTML of one model. Pure.
+
+The modules are imported on first use: the names of the formats must not cost the start of every command.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pgqdoctor.errors import USAGE, PgqdoctorError
-from pgqdoctor.lab.results import LabResult, to_json
-from pgqdoctor.labreport.document import Document
+
+if TYPE_CHECKING:
+    from pgqdoctor.lab.results import LabResult
+    from pgqdoctor.labreport.document import Document
 
 FORMATS: Final = ("text", "json", "markdown", "html")
 
@@ -18,6 +23,8 @@ def render_lab(result: LabResult, format: str, *, width: int = 100, charts_at: s
     it the report has no charts. Raises PgqdoctorError (usage) for another format.
     """
     if format == "json":
+        from pgqdoctor.lab.results import to_json
+
         return to_json(result)
     if format == "text":
         from pgqdoctor.labreport.text import render_text

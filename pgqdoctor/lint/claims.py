@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pgqdoctor import sqlcorrect
 from pgqdoctor.lint.flaws import Flaw, corrected, flaw_at, named
 from pgqdoctor.lint.program import Placed, Program, same
-from pgqdoctor.sqlfacts import Condition, Read, TableName, Write
+from pgqdoctor.predicates import flat
+from pgqdoctor.sqlfacts import Read, TableName, Write
 from pgqdoctor.sqlwords import purpose, tests_state
 
 BATCH = 10
@@ -112,15 +113,8 @@ def _takes(write: Write, read: Read) -> bool:
     """Tell whether an update by key marks the row as taken: it changes what the SELECT asked for, and not to an end."""
     if write.kind != "update" or not write.by_key_only or purpose(write.sets, read.conditions) != "claim":
         return False
-    asked = {test.column for test in _flat(read.conditions) if tests_state(test)}
+    asked = {test.column for test in flat(read.conditions) if tests_state(test)}
     return any(one.column in asked for one in write.sets)
-
-
-def _flat(conditions: tuple[Condition, ...]) -> Iterator[Condition]:
-    for one in conditions:
-        yield one
-        for branch in one.branches:
-            yield from _flat(branch)
 
 
 def _key(program: Program, table: TableName, write: Write) -> tuple[str, ...]:

@@ -43,7 +43,9 @@ def extension_variants(name: str) -> dict[tuple[int, ...], str]:
 
 def names() -> frozenset[str]:
     """Return the names of all probes for which there is SQL."""
-    return frozenset(stem.partition("@")[0] if "@" in stem else stem.rpartition(".")[0] for stem in _sources())
+    return frozenset(
+        stem.partition("@")[0] if "@" in stem else stem.rpartition(".")[0] for stem in _sources()
+    )
 
 
 def load(name: str, version_num: int) -> str:

@@ -192,17 +192,22 @@ def turned(knob: Knob) -> bool:
 def knob_line(knob: Knob, advice: Recommendation) -> str:
     """Return a knob's verdict, with its reason unless the recommendation has given it already."""
     verdict = f"change to {knob.computed}" if knob.verdict == "change" and knob.computed else knob.verdict
-    return f"{knob.name} ({knob.today}): {verdict}" + ("" if knob.reason == advice.reason else f"; {knob.reason}")
+    return f"{knob.name} ({knob.today}): {verdict}" + (
+        "" if knob.reason == advice.reason else f"; {knob.reason}"
+    )
 
 
 def corner_row(corner: Corner) -> tuple[str, ...]:
-    """Return the cells under CORNER_HEADERS; "?" is what could not be told, "-" what did not occur, "~" stands before computed figures.
-    """
+    """Return the cells under CORNER_HEADERS; "?" is what could not be told, "-" what did not occur, "~" stands before computed figures."""
 
     def shown(value: float | None, show: Callable[[float], str], known: bool) -> str:
         return "?" if value is None else f"{'' if known else '~'}{show(value)}"
 
-    hot = "-" if corner.hot_ratio is None and corner.now else shown(corner.hot_ratio, percent, corner.hot_measured)
+    hot = (
+        "-"
+        if corner.hot_ratio is None and corner.now
+        else shown(corner.hot_ratio, percent, corner.hot_measured)
+    )
     return (
         corner.name,
         corner.change,

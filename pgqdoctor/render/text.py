@@ -284,7 +284,9 @@ def _triangle(
     """The corners, the recommendation and the knobs to turn; as a ``whole`` also what stays as it is, and why."""
     yield from paper.prose(f"Knobs of {name}", style="strong")
     rows = [
-        tuple(one_line(cell) for cell in phrases.corner_row(one)) for one in triangle.corners if one.why_not is None
+        tuple(one_line(cell) for cell in phrases.corner_row(one))
+        for one in triangle.corners
+        if one.why_not is None
     ]
     yield from _table(phrases.CORNER_HEADERS, rows, indent=2, paper=paper, right=range(2, len(rows[0])))
     if whole:

@@ -164,7 +164,7 @@ def test_reapers_index_is_replaced_by_one_on_the_state() -> None:
     (finding,) = look(BEAT_INDEX, scans=(5, 9), also=REAPER)
     first, second = finding.remedies
     assert first.sql == (
-        "SET lock_timeout = '2s';",
+        "SET lock_timeout = '10min';",
         "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_running_idx;",
         "CREATE INDEX CONCURRENTLY jobs_running_idx ON public.jobs (id) WHERE state = 'running';",
         "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_heartbeat_at_idx;",

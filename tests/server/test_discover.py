@@ -103,7 +103,8 @@ SHAPES = {
         claim="guarded",
     ),
     "partitioned": Shape(
-        setup="""CREATE TABLE jobs (id bigserial, status text NOT NULL DEFAULT 'ready', tenant int NOT NULL, PRIMARY KEY (tenant, id)) PARTITION BY LIST (tenant);
+        setup="""CREATE TABLE jobs (id bigserial, status text NOT NULL DEFAULT 'ready', tenant int NOT NULL, PRIMARY KEY (tenant, id))
+                 PARTITION BY LIST (tenant);
                  CREATE TABLE jobs_1 PARTITION OF jobs FOR VALUES IN (1); CREATE TABLE jobs_2 PARTITION OF jobs FOR VALUES IN (2);
                  CREATE INDEX ON jobs (id) WHERE status = 'ready';""",
         statements=(

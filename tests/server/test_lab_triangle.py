@@ -112,7 +112,7 @@ def test_a_copy_has_the_definition_and_none_of_the_data(live: str, database: str
         indexes = subject.indexes(connection)
         assert len(indexes) == 3
         assert any("(state, queue, scheduled_at, id)" in one for one in indexes)
-        states = dict(
+        states: dict[str, int] = dict(
             connection.execute('SELECT state::text, count(*) FROM "Job Queue" GROUP BY 1').fetchall()
         )
         assert states["available"] == 500

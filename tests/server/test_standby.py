@@ -37,7 +37,7 @@ def pair() -> Iterator[tuple[ScratchServer, ScratchServer]]:
         dsn = primary.create_database("app")
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(SETUP.encode())
-        settings = {"hot_standby_feedback": True, "wal_receiver_status_interval": "100ms"}
+        settings: dict[str, str | int | float | bool] = {"hot_standby_feedback": True, "wal_receiver_status_interval": "100ms"}
         with ScratchServer(standby_of=primary, settings=settings) as standby:
             yield primary, standby
 

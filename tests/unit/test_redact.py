@@ -11,6 +11,7 @@ import pytest
 
 from pgqdoctor import observation, rows
 from pgqdoctor.observation import (
+    AttemptsProbe,
     Catalog,
     ColumnRoles,
     Extension,
@@ -38,6 +39,7 @@ KEPT = {
     PlanProbe: {"mode"},
     StateCount: {"value"},
     StuckProbe: {"measure", "column"},
+    AttemptsProbe: {"column"},
     QueueIdentity: {
         *("schema", "table", "name", "framework", "recognised_by", "claim_keys", "claim_source"),
         *("ready_values", "running_values", "finished_values"),

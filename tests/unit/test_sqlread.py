@@ -628,7 +628,8 @@ def test_scrambled_claims_never_raise(words: list[str], text: str, at: int) -> N
     parts = text.split()
     mixed = " ".join([*parts[:at], *words, *parts[at + len(words) :]])
     reading = read_sql(mixed)
-    assert len(reading.statements) + len(reading.unread) >= 1
+    if not reading.statements and not reading.unread:
+        assert all(token.name.endswith("COMMENT") for token in scan(mixed)), "only comments say nothing"
     read_function("f", "plpgsql", mixed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from textual.app import RenderResult
 from textual_plotext import PlotextPlot
 
 MARKERS = ("braille", "dot", "+")
@@ -26,9 +27,22 @@ class Plot(PlotextPlot):
     def __init__(self, title: str, *, id: str) -> None:
         super().__init__(id=id)
         self._title = title
+        self._drawn: tuple[object, ...] = ()
+        self._kept: tuple[tuple[object, ...], RenderResult] | None = None
+
+    def render(self) -> RenderResult:
+        """Return the picture; one that was drawn for this size and these numbers is not drawn again."""
+        asked = (self._drawn, self.size, self.app.theme)
+        if self._kept is None or self._kept[0] != asked:
+            self._kept = (asked, super().render())
+        return self._kept[1]
 
     def show(self, times: Sequence[float], lines: Sequence[Line], mark: float) -> None:
         """Draw the lines; ``mark`` is where a vertical line stands, 0 for the latest moment."""
+        drawn_now = (tuple(times), tuple(lines), mark)
+        if drawn_now == self._drawn:
+            return
+        self._drawn = drawn_now
         plt = self.plt
         plt.clear_data()
         plt.clear_figure()
