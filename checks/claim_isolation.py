@@ -17,7 +17,7 @@ from pgqdoctor.check import COUNTERS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
-from pgqdoctor.sqlread import read_sql
+from pgqdoctor.sqlread import read_sql, text_fingerprint
 from pgqdoctor.words import percent, rate, shortened
 
 STRICT = ("repeatable read", "serializable")
@@ -44,6 +44,8 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if not claims or seen.seconds <= 0:
         return
     level, how, begins = _level(seen)
+    if level is None:
+        level, how, begins = _of_claiming_sessions(seen, queue)
     if level is None or (begins is not None and begins < limits.begins * claims):
         return
     committed = seen.last.database.commits - seen.first.database.commits
@@ -99,6 +101,29 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         ),
         relations=(queue.oid,),
     )
+
+
+def _of_claiming_sessions(seen: Observation, queue: Queue) -> tuple[str | None, str, int | None]:
+    """Return the strict level in which the sessions begin that were caught with a claim, if half of them do.
+
+    A BEGIN that a driver has prepared is counted once, when it is run for the first time, so that its count does not tell.
+    """
+    claims = {text_fingerprint(one.seen.statement.text) for one in queue.claims}
+    takes = {place for place, text in enumerate(seen.texts) if text_fingerprint(text) in claims}
+    read = {place: read_sql(text).statements for place, text in enumerate(seen.texts)}
+    claimed: set[int] = set()
+    strict: dict[int, str] = {}
+    for sample in seen.samples:
+        for one in sample.sessions:
+            if one.text in takes:
+                claimed.add(one.pid)
+            for statement in read.get(one.text, ()):
+                if statement.isolation in STRICT:
+                    strict[one.pid] = statement.isolation or ""
+    both = claimed & set(strict)
+    if not both or len(both) < len(claimed) / 2:
+        return None, "", None
+    return strict[min(both)], "pg_stat_activity, sessions that claim", None
 
 
 def _level(seen: Observation) -> tuple[str | None, str, int | None]:

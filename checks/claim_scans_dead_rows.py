@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import claiming, horizon, remedy
+from pgqdoctor import claiming, horizon, remedy, vacuuming
 from pgqdoctor.check import PLAN, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
@@ -40,6 +40,19 @@ class Limits:
     critical_buffers: Annotated[
         float, "buffers that led to no visible row: hundreds of times what a claim needs"
     ] = 1_000.0
+    passing_ms: Annotated[
+        float,
+        "milliseconds that dead entries add to one claim, from which even a state that autovacuum is about to end is a warning: "
+        "a worker that claims one job at a time does at most 200 a second then",
+    ] = 5.0
+    passing_core: Annotated[
+        float,
+        "ratio of one core that dead entries cost all claims together, from which the same holds: work for one core is missing",
+    ] = 1.0
+    rounds: Annotated[
+        float,
+        "rounds of autovacuum_naptime for which a table may stand beyond its trigger: it may wait one for its turn, and be cleaned in the next",
+    ] = 2.0
     held_s: Annotated[
         float,
         "seconds a transaction must be open to make a vacuum useless: younger ones end before it matters",
@@ -58,7 +71,8 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     walk = dead_walk(plan.facts)
     if walk is None or not _hurts(walk, limits):
         return
-    severity: Severity = "critical" if walk.unexplained_buffers >= limits.critical_buffers else "warning"
+    severity = _severity(seen, queue, plan, walk, limits)
+    passing = severity == "notice"
     entries = ("" if walk.counted else "at least ") + f"{count(walk.dead_entries)} dead index entries"
     evidence = [
         *claiming.plan_evidence(plan),
@@ -75,6 +89,13 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             source="EXPLAIN (ANALYZE, BUFFERS)",
         ),
         Evidence(what="dead rows", value=queue.churn.dead_last, unit="rows", source="pg_stat_user_tables"),
+        Evidence(
+            what="autovacuum's trigger",
+            value=queue.vacuum_trigger,
+            unit="rows",
+            source="pg_class, pg_settings",
+        ),
+        *_time_evidence(queue, plan, walk),
         *claiming.rate_evidence(queue),
     ]
     yield Finding(
@@ -85,9 +106,14 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         why=(
             "The claim begins at the head of its index, where the entries of jobs taken before it lie. They lead to rows that are gone, but only "
             "vacuum may remove them, and until it does every claim reads them again."
+            + (
+                " Autovacuum is on, nothing holds it up and its turn is due: this is the state between two rounds of it."
+                if passing
+                else ""
+            )
         ),
         evidence=tuple(evidence),
-        remedies=tuple(_remedies(seen, queue, walk.expected_buffers, limits)),
+        remedies=() if passing else tuple(_remedies(seen, queue, walk.expected_buffers, limits)),
         relations=(queue.oid,),
     )
 
@@ -98,6 +124,57 @@ def _hurts(walk: DeadWalk, limits: Limits) -> bool:
     return (
         walk.unexplained_buffers >= limits.buffers and walk.unexplained_buffers >= limits.share * walk.buffers
     )
+
+
+def _severity(seen: Observation, queue: Queue, plan: ReadPlan, walk: DeadWalk, limits: Limits) -> Severity:
+    """A state that the next round of autovacuum ends is a notice, unless the claims cannot wait for it."""
+    added = _added_ms(plan, walk)
+    core = claiming.claims_per_second(queue) * added / 1000
+    hurts = added >= limits.passing_ms or core >= limits.passing_core
+    if not hurts and _passing(seen, queue, limits):
+        return "notice"
+    return "critical" if walk.unexplained_buffers >= limits.critical_buffers else "warning"
+
+
+def _added_ms(plan: ReadPlan, walk: DeadWalk) -> float:
+    """The part of the claim's measured time that goes with the buffers read in vain."""
+    took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
+    return (took or 0.0) * walk.unexplained_buffers / max(walk.buffers, 1)
+
+
+def _passing(seen: Observation, queue: Queue, limits: Limits) -> bool:
+    """Tell whether autovacuum is on, nothing holds the horizon, and no table of the queue has waited for longer than its turn."""
+    if not queue.autovacuum_enabled or not vacuuming.server_allows(queue.catalog):
+        return False
+    leaves = vacuuming.leaves_of(seen, queue)
+    if not leaves or vacuuming.held_horizon(seen) is not None:
+        return False
+    for leaf in leaves:
+        naptime = vacuuming.parameter(leaf.table, queue.catalog, "autovacuum_naptime")
+        overdue = vacuuming.overdue_s(leaf)
+        if not leaf.enabled or (overdue is not None and overdue >= limits.rounds * naptime):
+            return False
+    return True
+
+
+def _time_evidence(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> Iterator[Evidence]:
+    added = _added_ms(plan, walk)
+    if added <= 0:
+        return
+    yield Evidence(
+        what="time they add to a claim",
+        value=round(added, 3),
+        unit="milliseconds",
+        source="EXPLAIN (ANALYZE, BUFFERS)",
+    )
+    core = claiming.claims_per_second(queue) * added / 1000
+    if core > 0:
+        yield Evidence(
+            what="time they cost all claims",
+            value=round(core, 4),
+            unit="ratio",
+            source="EXPLAIN times calls of pg_stat_statements, of one core",
+        )
 
 
 def _unfinished(seen: Observation, queue: Queue, plan: ReadPlan, limits: Limits) -> Finding:
@@ -152,5 +229,6 @@ CHECK = Check(
         "rows that a filter removes: they are alive",
         "a few buffers more than expected, spent in system catalogs",
         "a batch claim, which reads a page for each job it takes",
+        "a table whose dead rows autovacuum is about to remove, while a claim still takes a fraction of a millisecond",
     ),
 )

@@ -17,7 +17,8 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim
-from pgqdoctor.words import count, shortened
+from pgqdoctor.statements import SeenStatement
+from pgqdoctor.words import count, duration, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,10 @@ class Limits:
     critical_rows: Annotated[
         float, "jobs per claim: a worker that finishes ten a second holds them for minutes"
     ] = 1_000.0
+    held_s: Annotated[
+        float,
+        "seconds that a transaction stays open after its rows were locked: one that moves them on commits at once",
+    ] = 1.0
     most: Annotated[
         int, "jobs that a bounded claim is advised to take at most: some frameworks' largest batch"
     ] = 100
@@ -37,11 +42,10 @@ class Limits:
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report the claim without a LIMIT that takes the most jobs at a time."""
-    free = [(_per_call(one), one) for one in queue.claims if one.seen.seen and _unbounded(one)]
-    if not free:
-        return
-    per_call, one = max(free, key=lambda each: each[0])
-    if per_call < limits.rows:
+    free = [(_per_call(one.seen), one) for one in queue.claims if one.seen.seen and _unbounded(one)]
+    per_call, one = max(free, key=lambda each: each[0], default=(0.0, None))
+    if one is None or per_call < limits.rows:
+        yield from _hoarded(seen, queue, limits)
         return
     severity: Severity = "critical" if per_call >= limits.critical_rows else "warning"
     yield Finding(
@@ -75,11 +79,99 @@ def _unbounded(one: SeenClaim) -> bool:
     return claim.lock is not None or claim.shape == "guarded"
 
 
-def _per_call(one: SeenClaim) -> float:
+def _per_call(one: SeenStatement) -> float:
     """Jobs per execution in the window; of all time for a claim that only a session shows."""
-    if one.seen.calls:
-        return one.seen.rows / one.seen.calls
-    return one.seen.all_rows / one.seen.all_calls if one.seen.all_calls else 0.0
+    if one.calls:
+        return one.rows / one.calls
+    return one.all_rows / one.all_calls if one.all_calls else 0.0
+
+
+def _hoarded(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Report an UPDATE behind SKIP LOCKED without LIMIT whose words do not say that it takes jobs, where its transaction
+    stays open: whatever it is meant for, the workers pass over every row it has locked."""
+    for one in queue.statements:
+        if not _locks_all(queue, one):
+            continue
+        holders = {
+            each.session.pid: each.session.xact_age_s
+            for each in queue.sessions
+            if each.statement == one.statement
+            and each.session.state == "idle in transaction"
+            and (each.session.xact_age_s or 0.0) >= limits.held_s
+        }
+        rows = one.all_rows / one.all_calls if one.all_calls else _passed_over(queue)
+        if not holders or rows < limits.rows:
+            continue
+        pid = min(holders)
+        found = (
+            f"{count(rows)} on average" if one.all_calls else f"and claims pass over {count(rows)} ready ones"
+        )
+        yield Finding(
+            check=CHECK.id,
+            severity="critical" if rows >= limits.critical_rows else "warning",
+            queue=queue.name,
+            title=(
+                f"An UPDATE of {queue.name} without LIMIT has locked the jobs it found, {found}, and session {pid} "
+                f"keeps its transaction open for {duration(holders[pid] or 0.0)}"
+            ),
+            why=(
+                "The statement locks every row that its condition finds until its transaction ends. SKIP LOCKED lets the workers pass over them, so "
+                "that they return empty-handed while the backlog waits."
+            ),
+            evidence=(
+                Evidence(what="statement", value=shortened(one.text, 300), unit="", source=one.source),
+                Evidence(
+                    what="rows per execution" if one.all_calls else "ready jobs that claims pass over",
+                    value=round(rows, 1),
+                    unit="rows",
+                    source="pg_stat_statements" if one.all_calls else "bounded look",
+                ),
+                Evidence(
+                    what="transaction open",
+                    value=round(holders[pid] or 0.0, 1),
+                    unit="seconds",
+                    source="pg_stat_activity",
+                ),
+                *claiming.rate_evidence(queue),
+            ),
+            remedies=tuple(_bounded_by(queue, limits)),
+            pids=tuple(sorted(holders)),
+            relations=(queue.oid,),
+        )
+        return
+
+
+def _passed_over(queue: Queue) -> int:
+    """Ready jobs that no claim of the window got: what a statement unknown to pg_stat_statements may have locked."""
+    taken = sum(one.seen.rows for one in queue.claims)
+    asked = sum(one.seen.calls for one in queue.claims)
+    if taken or not asked or queue.probe is None:
+        return 0
+    return queue.probe.ready_rows or 0
+
+
+def _locks_all(queue: Queue, one: SeenStatement) -> bool:
+    """Tell whether a statement locks and updates the queue's rows behind SKIP LOCKED with no LIMIT anywhere, and is no claim by
+    its words."""
+    said = one.statement
+    words = set(one.text.lower().split())
+    return (
+        not any(queue.is_this(claim.table) for claim in said.claims)
+        and any(queue.is_this(lock.table) and lock.wait == "skip locked" for lock in said.locks)
+        and any(queue.is_this(write.table) and write.kind == "update" for write in said.writes)
+        and not words & {"limit", "fetch"}
+    )
+
+
+def _bounded_by(queue: Queue, limits: Limits) -> Iterator[Remedy]:
+    limit = _batch(queue, limits)
+    sql = claiming.composed_claim(queue, limit)
+    if sql is not None:
+        yield remedy.corrected_statement(
+            sql=(sql,),
+            title=f"Take at most {limit} jobs at a time, and commit before the work begins",
+            expect="the other workers find jobs at once",
+        )
 
 
 def _remedies(queue: Queue, one: SeenClaim, limits: Limits) -> Iterator[Remedy]:

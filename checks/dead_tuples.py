@@ -53,7 +53,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         return
     worst = leaves[0]
     making = sum(one.making for one in leaves)
-    overdue = _overdue_s(worst)
+    overdue = vacuuming.overdue_s(worst)
     naptime = vacuuming.parameter(worst.table, queue.catalog, "autovacuum_naptime")
     late = worst.beyond >= limits.beyond and overdue is not None and overdue >= limits.rounds * naptime
     plan = queue.plan
@@ -78,21 +78,6 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         remedies=tuple(_remedies(seen, queue, worst, held)),
         relations=tuple(sorted(queue.oids)),
     )
-
-
-def _overdue_s(leaf: LeafUpkeep) -> float | None:
-    """Seconds since the dead rows passed the trigger, at today's rate; None where they have not.
-
-    A vacuum that passed since leaves what it could not remove: then it was passed at the latest when vacuum ended.
-    """
-    if leaf.dead <= leaf.trigger:
-        return None
-    ages = (leaf.counters.last_autovacuum_s, leaf.counters.last_vacuum_s)
-    since_vacuum = min((age for age in ages if age is not None), default=None)
-    if leaf.making <= 0:
-        return since_vacuum if since_vacuum is not None else float("inf")
-    grown = (leaf.dead - leaf.trigger) / leaf.making
-    return grown if since_vacuum is None else min(grown, since_vacuum)
 
 
 def _severity(walk: DeadWalk | None, *, felt: bool, late: bool, limits: Limits) -> Severity:

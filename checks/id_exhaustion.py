@@ -8,7 +8,7 @@ without adding a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,11 +16,14 @@ from pgqdoctor import remedy
 from pgqdoctor.check import COUNTERS, SEQUENCES, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import definitions as lint_definitions
+from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
-from pgqdoctor.rows import SequenceRow
+from pgqdoctor.rows import ForeignKeyRow, SequenceRow, TableRow
 from pgqdoctor.sqlconflict import looks_first
+from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, duration, percent, rate, shortened, size
 
 DAY_S = 86_400.0
@@ -47,10 +50,11 @@ class Limits:
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
-    """Look at each sequence that numbers a column of the queue."""
+    """Look at each sequence that numbers a column of the queue, or of a table that its jobs refer to."""
     before = {(row.sequence, row.table, row.column): row for row in seen.first.sequences}
     for row in seen.last.sequences:
-        if row.table not in queue.oids or row.last_value is None or row.cycles or row.increment <= 0:
+        place = _place(seen, queue, row)
+        if place is None or row.last_value is None or row.cycles or row.increment <= 0:
             continue
         old = before.get((row.sequence, row.table, row.column))
         taken = 0
@@ -60,7 +64,79 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         left = max(0, row.last_possible - row.last_value) // row.increment
         severity = _severity(row, left, per_s, limits)
         if severity is not None:
-            yield _finding(queue, row, left, per_s, taken, severity, limits)
+            yield _finding(queue, place, row, left, per_s, taken, severity, limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The table whose ids run out: the queue, or one that a foreign key of the queue points at."""
+
+    name: str
+    oids: frozenset[int]
+    rows: int
+    inserted: int
+    """Rows inserted in the window."""
+    key: ForeignKeyRow | None
+    """The queue's foreign key, None for the queue itself."""
+    burner: str | None
+    """The observed INSERT that adds the fewest rows per call."""
+
+
+def _place(seen: Observation, queue: Queue, row: SequenceRow) -> _Place | None:
+    if row.table in queue.oids:
+        return _Place(
+            name=queue.name,
+            oids=queue.oids,
+            rows=queue.rows,
+            inserted=queue.churn.inserted,
+            key=None,
+            burner=_burner((one, one.text) for one, _ in queue.writes("insert")),
+        )
+    key = next(
+        (one for one in queue.foreign_keys if one.child in queue.oids and one.parent == row.table), None
+    )
+    table = seen.catalog.table(row.table)
+    if key is None or table is None or row.column not in key.parent_columns:
+        return None
+    first = next((one.inserted for one in seen.first.tables if one.oid == row.table), 0)
+    last = next((one.inserted for one in seen.last.tables if one.oid == row.table), 0)
+    return _Place(
+        name=remedy.qualified(table.schema, table.name),
+        oids=frozenset({table.oid}),
+        rows=round(max(table.rows, 0.0)),
+        inserted=max(0, last - first),
+        key=key,
+        burner=_burner(_inserts(seen, table)),
+    )
+
+
+def _inserts(seen: Observation, table: TableRow) -> Iterator[tuple[_Counted, str]]:
+    """Executions of the INSERTs into a table that is no queue, whose statements are filed under none."""
+    before = {one.key: one for one in seen.first.statements}
+    after = {one.key: one for one in seen.last.statements}
+    for text in seen.statement_texts:
+        last = after.get(text.key)
+        if last is None or text.text is None or table.name not in text.text:
+            continue
+        if any(
+            write.kind == "insert" and same_table(write.table, table.schema, table.name)
+            for statement in read_sql(text.text).statements
+            for write in statement.writes
+        ):
+            first = before.get(text.key)
+            yield (
+                _Counted(
+                    calls=last.calls - (first.calls if first else 0),
+                    rows=last.rows - (first.rows if first else 0),
+                ),
+                text.text,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    calls: int
+    rows: int
 
 
 def _severity(row: SequenceRow, left: int, per_s: float, limits: Limits) -> Severity | None:
@@ -75,11 +151,18 @@ def _severity(row: SequenceRow, left: int, per_s: float, limits: Limits) -> Seve
 
 
 def _finding(
-    queue: Queue, row: SequenceRow, left: int, per_s: float, taken: int, severity: Severity, limits: Limits
+    queue: Queue,
+    place: _Place,
+    row: SequenceRow,
+    left: int,
+    per_s: float,
+    taken: int,
+    severity: Severity,
+    limits: Limits,
 ) -> Finding:
     name = remedy.qualified(row.schema, row.name)
     consumed = (row.last_value or 0) / row.last_possible
-    inserted = queue.churn.inserted
+    inserted = place.inserted
     burns = taken > 0 and taken >= limits.burned * max(inserted, 1)
     if left == 0:
         when = "every insert fails"
@@ -105,7 +188,7 @@ def _finding(
             source="pg_stat_user_tables",
         ),
     ]
-    burner = _burner(queue) if burns else None
+    burner = place.burner if burns else None
     if burner is not None:
         evidence.append(
             Evidence(what="burned by", value=shortened(burner, 200), unit="", source="pg_stat_statements")
@@ -120,22 +203,28 @@ def _finding(
         check=CHECK.id,
         severity=severity,
         queue=queue.name,
-        subject=row.column,
-        title=f"{percent(consumed)} of the ids of {queue.name}.{quote_ident(row.column)} ({row.column_type}) are consumed: {when}",
+        subject=row.column if place.key is None else f"{place.name}.{row.column}",
+        title=f"{percent(consumed)} of the ids of {place.name}.{quote_ident(row.column)} ({row.column_type}) are consumed: {when}",
         why=(
-            f"Sequence {name} stops at {count(row.last_possible)}, whatever the number of rows (now {count(queue.rows)}). When it is "
-            f"used up, no job can be enqueued.{said}"
+            f"Sequence {name} stops at {count(row.last_possible)}, whatever the number of rows (now {count(place.rows)}). When it is "
+            f"used up, {_harm(queue, place)}.{said}"
         ),
         evidence=tuple(evidence),
-        remedies=(*_remedies(queue, row), *_look_first(burner)),
-        relations=tuple(sorted(queue.oids)),
+        remedies=(*_remedies(queue, place, row), *_look_first(burner)),
+        relations=tuple(sorted(queue.oids | place.oids)),
     )
 
 
-def _burner(queue: Queue) -> str | None:
-    """The observed INSERT that adds the fewest rows per call."""
-    inserts = [one for one, _ in queue.writes("insert") if one.calls > one.rows]
-    return max(inserts, key=lambda one: one.calls - one.rows).text if inserts else None
+def _harm(queue: Queue, place: _Place) -> str:
+    if place.key is None:
+        return "no job can be enqueued"
+    return f"no row can be added that a job of {queue.name} refers to by {place.key.name}"
+
+
+def _burner(inserts: Iterable[tuple[SeenStatement | _Counted, str]]) -> str | None:
+    """The INSERT that adds the fewest rows per call."""
+    found = [(one.calls - one.rows, text) for one, text in inserts if one.calls > one.rows]
+    return max(found)[1] if found else None
 
 
 def _look_first(burner: str | None) -> Iterator[Remedy]:
@@ -149,18 +238,18 @@ def _look_first(burner: str | None) -> Iterator[Remedy]:
         )
 
 
-def _remedies(queue: Queue, row: SequenceRow) -> Iterator[Remedy]:
+def _remedies(queue: Queue, place: _Place, row: SequenceRow) -> Iterator[Remedy]:
     if row.column_type not in INTEGERS:
         return
     column, sequence = quote_ident(row.column), remedy.qualified(row.schema, row.name)
     children = [
         (key.child_name, quote_ident(child))
         for key in queue.foreign_keys
-        if key.parent in queue.oids
+        if key.parent in place.oids
         for child, parent in zip(key.child_columns, key.parent_columns, strict=False)
         if parent == row.column
     ]
-    tables = [*dict.fromkeys(children), (queue.name, column)]
+    tables = [*dict.fromkeys(children), (place.name, column)]
     sql = [f"ALTER TABLE {table} ALTER COLUMN {name} TYPE bigint;" for table, name in tables]
     undo = [
         f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {row.column_type};" for table, name in reversed(tables)
@@ -168,7 +257,8 @@ def _remedies(queue: Queue, row: SequenceRow) -> Iterator[Remedy]:
     if not row.identity:
         sql.append(f"ALTER SEQUENCE {sequence} AS bigint;")
         undo.append(f"ALTER SEQUENCE {sequence} AS {row.column_type};")
-    held = (queue.probe.table_bytes or 0) + (queue.probe.index_bytes or 0) if queue.probe is not None else 0
+    probe = queue.probe
+    held = (probe.table_bytes or 0) + (probe.index_bytes or 0) if probe is not None else 0
     what = f" {size(held)} are" if held else " They are"
     also = f", and {', '.join(name for name, _ in dict.fromkeys(children))} with it" if children else ""
     yield Remedy(

@@ -19,7 +19,8 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, ReadPlan
 from pgqdoctor.rows import ColumnRow
 from pgqdoctor.sqlrewrite import quote_ident
-from pgqdoctor.words import count, duration
+from pgqdoctor.statements import SeenStatement
+from pgqdoctor.words import count, duration, shortened
 
 SAMPLED_PER_TARGET = 300
 """Rows that ANALYZE samples for each unit of the statistics target (std_typanalyze in analyze.c)."""
@@ -42,6 +43,10 @@ class Limits:
         float,
         "rows in the partitions of a parent that was never analysed: below it the default guesses do no harm",
     ] = 10_000.0
+    joins_core: Annotated[
+        float,
+        "ratio of one core spent in statements that join a parent without statistics: below it even a far better plan saves little",
+    ] = 0.05
     buffers: Annotated[float, "buffers per claimed row from which a plan made for another queue hurts"] = (
         200.0
     )
@@ -49,7 +54,7 @@ class Limits:
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report a parent without statistics, a state the sample does not meet, or counts of another time."""
-    parent = _unanalysed_parent(queue, limits)
+    parent = _unanalysed_parent(queue, seen.seconds, limits)
     if parent is not None:
         yield parent
         return
@@ -80,15 +85,17 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     yield _wrong(queue, plan, expected, blind, modified, limits)
 
 
-def _unanalysed_parent(queue: Queue, limits: Limits) -> Finding | None:
+def _unanalysed_parent(queue: Queue, seconds: float, limits: Limits) -> Finding | None:
     if queue.table.kind != "p" or queue.table.rows >= 0:
         return None
     rows = sum(max(leaf.rows, 0.0) for leaf in queue.leaves)
     if rows < limits.parent_rows:
         return None
     analysed = sum(1 for leaf in queue.leaves if leaf.rows >= 0)
-    joins = any(one.claim.joins for one in queue.claims)
-    severity: Severity = "warning" if joins or _hurts(queue.plan, limits) else "notice"
+    joining = _joining(queue)
+    core = sum(one.total_ms for one in joining) / 1000 / seconds if seconds > 0 else 0.0
+    harmful = any(one.claim.joins for one in queue.claims) or core >= limits.joins_core
+    severity: Severity = "warning" if harmful or _hurts(queue.plan, limits) else "notice"
     return Finding(
         check=CHECK.id,
         severity=severity,
@@ -107,6 +114,7 @@ def _unanalysed_parent(queue: Queue, limits: Limits) -> Finding | None:
             ),
             Evidence(what="partitions with statistics", value=analysed, unit="tables", source="pg_class"),
             Evidence(what="rows in partitions", value=round(rows), unit="rows", source="pg_class.reltuples"),
+            *_joins(joining, core),
         ),
         remedies=(
             _analyze(
@@ -117,6 +125,26 @@ def _unanalysed_parent(queue: Queue, limits: Limits) -> Finding | None:
         subject="parent",
         relations=(queue.oid,),
     )
+
+
+def _joining(queue: Queue) -> tuple[SeenStatement, ...]:
+    """Return the statements that read the queue together with another table, the costliest first."""
+    found = [
+        one for one in queue.statements if one.calls and len({read.table for read in one.statement.reads}) > 1
+    ]
+    return tuple(sorted(found, key=lambda one: -one.total_ms))
+
+
+def _joins(joining: tuple[SeenStatement, ...], core: float) -> Iterator[Evidence]:
+    if not joining:
+        return
+    yield Evidence(
+        what="time in statements that join it",
+        value=round(core, 3),
+        unit="ratio",
+        source="pg_stat_statements, of one core",
+    )
+    yield Evidence(what="statement", value=shortened(joining[0].text, 300), unit="", source=joining[0].source)
 
 
 def _wrong(

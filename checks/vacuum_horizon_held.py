@@ -16,6 +16,7 @@ from pgqdoctor import forecast, horizon, remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.horizon import Crowd, Holder
+from pgqdoctor.keeping import rows_kept
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
@@ -69,7 +70,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     holder = holders[0]
     if holder.seconds is not None and holder.seconds < limits.held_s:
         return
-    kept, how = _kept(seen, queue, holder)
+    kept, how = rows_kept(queue, holder)
     making = queue.churn.per_second(queue.churn.dead_made)
     if kept < limits.felt_rows or kept + making * 60 < limits.dead_rows:
         return
@@ -79,7 +80,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if kept >= limits.critical_rows or (buffers is not None and buffers >= limits.critical_buffers):
         severity = "critical"
     evidence = [
-        Evidence(what="held by", value=_who(holder), unit="", source=_source(holder)),
+        Evidence(what="held by", value=_who(holder, seen), unit="", source=_source(holder)),
         Evidence(
             what=f"age of its {holder.by}", value=holder.age, unit="transactions", source=_source(holder)
         ),
@@ -110,22 +111,25 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         )
     coming = forecast.claim_cost(seen, queue)
     evidence.extend(forecast.evidence(f"until a claim takes {forecast.SLOW_CLAIM_MS:.0f} ms", coming))
-    if len(holders) > 1:
+    # Who waits for a lock goes on when the holder ends.
+    waiting = {row.pid for row in seen.last.sessions if row.wait_type == "Lock"}
+    after = next((one for one in holders[1:] if one.pid not in waiting), None)
+    if after is not None:
         evidence.append(
-            Evidence(what="after it holds", value=_who(holders[1]), unit="", source=_source(holders[1]))
+            Evidence(what="after it holds", value=_who(after, seen), unit="", source=_source(after))
         )
     yield Finding(
         check=CHECK.id,
         severity=severity,
         queue=queue.name,
-        title=f"{_who(holder)} holds the xmin horizon: {count(kept)} dead rows of {queue.name} cannot be vacuumed",
+        title=f"{_who(holder, seen)} holds the xmin horizon: {count(kept)} dead rows of {queue.name} cannot be vacuumed",
         why=(
             "Vacuum may only remove row versions that no transaction could still see. "
-            f"{_reason(holder)} Until it ends, each update and delete of the queue adds a dead row, and claims walk over their index entries."
+            f"{_reason(holder, seen)} Until it ends, each update and delete of the queue adds a dead row, and claims walk over their index entries."
             f"{forecast.sentence(coming)}"
         ),
         evidence=tuple(evidence),
-        remedies=tuple(_remedies(holder, queue)),
+        remedies=tuple(_remedies(holder, queue, seen)),
         pids=(holder.pid,) if holder.pid is not None else (),
         relations=(queue.oid,),
     )
@@ -263,34 +267,22 @@ def _crowd_remedies(seen: Observation, queue: Queue, roles: set[str], text: str)
     )
 
 
-def _kept(seen: Observation, queue: Queue, holder: Holder) -> tuple[int, str]:
-    """Dead rows that this holder keeps: all of them where a vacuum passed since, else what was made since."""
-    dead = queue.churn.dead_last
-    vacuumed = queue.last_any_vacuum_s
-    if holder.seconds is None or (vacuumed is not None and vacuumed < holder.seconds):
-        return (
-            dead,
-            "n_dead_tup of pg_stat_user_tables, left by a vacuum"
-            if vacuumed is not None
-            else "n_dead_tup of pg_stat_user_tables",
-        )
-    made = queue.churn.per_second(queue.churn.dead_made) * holder.seconds
-    if made <= 0:
-        return dead, "n_dead_tup of pg_stat_user_tables"
-    return min(dead, round(made)), "dead rows per second times its age, at most n_dead_tup"
-
-
-def _who(holder: Holder) -> str:
+def _who(holder: Holder, seen: Observation) -> str:
     """The culprit in a few words."""
     age = f", open {duration(holder.seconds)}" if holder.seconds is not None else ""
+    where = f", in database {shortened(holder.database or '', 40)}" if _elsewhere(holder, seen) else ""
     if holder.kind == "session":
         name = shortened(holder.application, 40) or f"role {holder.role}"
-        return f"Session {holder.pid} ({name}, {holder.state or 'state hidden'}{age})"
+        return f"Session {holder.pid} ({name}, {holder.state or 'state hidden'}{age}{where})"
     if holder.kind == "prepared transaction":
-        return f"Prepared transaction {shortened(holder.name, 60)!r} ({duration(holder.seconds or 0.0)} old)"
+        return f"Prepared transaction {shortened(holder.name, 60)!r} ({duration(holder.seconds or 0.0)} old{where})"
     if holder.kind == "replication slot":
         return f"Replication slot {holder.name} ({holder.state})"
     return f"Standby {shortened(holder.name, 60)} (hot_standby_feedback)"
+
+
+def _elsewhere(holder: Holder, seen: Observation) -> bool:
+    return holder.by == "xid" and holder.database not in (None, seen.server.database)
 
 
 def _source(holder: Holder) -> str:
@@ -302,19 +294,27 @@ def _source(holder: Holder) -> str:
     }[holder.kind]
 
 
-def _reason(holder: Holder) -> str:
+def _reason(holder: Holder, seen: Observation) -> str:
+    if _elsewhere(holder, seen):
+        return (
+            "It has written something in another database and not committed. Each snapshot taken here starts from the oldest running "
+            "transaction id of all databases, so while it runs, what died since it began goes only in moments without any snapshot here."
+        )
     if holder.kind == "session" and holder.by == "xid":
         return "This session has written something and not committed, so its transaction id bounds what vacuum may remove."
     if holder.kind == "session":
         return "This session keeps a snapshot, and everything deleted since it was taken must stay for it."
     if holder.kind == "prepared transaction":
-        return "A prepared transaction keeps its transaction id and its row locks without any session until it is resolved."
+        return (
+            "A prepared transaction keeps its transaction id and its row locks without any session until it is resolved: claims with "
+            "SKIP LOCKED pass over the jobs it has locked."
+        )
     if holder.kind == "replication slot":
         return "The slot keeps the xmin that its consumer last sent, also while the consumer is away."
     return "A query on the standby keeps a snapshot, and hot_standby_feedback carries it to this server."
 
 
-def _remedies(holder: Holder, queue: Queue) -> Iterator[Remedy]:
+def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remedy]:
     after = (
         f"The horizon moves on; the next vacuum of {queue.name} removes the dead rows, which "
         f"VACUUM (VERBOSE) {queue.name} shows at once."
@@ -347,7 +347,14 @@ def _remedies(holder: Holder, queue: Queue) -> Iterator[Remedy]:
     elif holder.kind == "prepared transaction":
         yield remedy.statement(
             sql=(f"ROLLBACK PREPARED {remedy.literal(holder.name)};",),
-            title="Resolve the prepared transaction, after asking its coordinator: COMMIT PREPARED if it decided to commit",
+            title=(
+                "Resolve the prepared transaction, after asking its coordinator: COMMIT PREPARED if it decided to commit"
+                + (
+                    f"; connect to database {shortened(holder.database or '', 40)} for it"
+                    if _elsewhere(holder, seen)
+                    else ""
+                )
+            ),
             expect=after,
             risk="what the transaction wrote is lost; only its owner or a superuser may, in its own database",
         )

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from pgqdoctor.check import ATTEMPTS, CLAIMED
-from pgqdoctor.connect import Link, Session, one_line, quote
+from pgqdoctor.connect import Link, Session, in_schema, one_line, quote
 from pgqdoctor.discover import SeenText
 from pgqdoctor.features import Feature
 from pgqdoctor.observation import (
@@ -35,6 +35,8 @@ from pgqdoctor.planning import Explainable, Generic, make_explainable, make_gene
 from pgqdoctor.queue import GENERIC
 from pgqdoctor.rows import ColumnRow
 from pgqdoctor.sqlread import read_sql, text_fingerprint
+from pgqdoctor.sqlrewrite import is_harmless, joining_select
+from pgqdoctor.usercode import user_code
 
 MOST_ROWS: Final = 10_000
 """Rows a look reads at most: enough to tell a backlog from none."""
@@ -47,6 +49,8 @@ MOST_MEASURED: Final = 4_000
 """Pages of a relation up to which pgstattuple reads it: the cost of a look, see MOST_COST. Larger ones are estimated."""
 EXPLAIN_TIMEOUT_MS: Final = 1_000
 """A claim that does not find its job within a second is a diagnosis of its own."""
+MOST_STATES: Final = 20
+"""States that are looked up in an index: frameworks have up to a dozen; a column with more is no state."""
 MOST_PLANS: Final = 3
 EXAMPLES: Final = 5
 OFTEN_TRIED: Final = 10
@@ -110,6 +114,59 @@ def probe_queue(
     return look.result()
 
 
+def states_by_index(session: Session, link: Link, identity: QueueIdentity, column: str) -> tuple[str, ...]:
+    """Return the first states that the table holds, each found by one descent of an index that begins with the state.
+
+    Empty where the look would cost too much, takes too long or is not allowed.
+    """
+    query = sql.SQL(
+        "WITH RECURSIVE found AS ((SELECT {state} AS s FROM {table} WHERE {state} IS NOT NULL ORDER BY {state} LIMIT 1) UNION ALL "
+        "SELECT (SELECT t.{state} FROM {table} t WHERE t.{state} > f.s ORDER BY t.{state} LIMIT 1) FROM found f "
+        "WHERE f.s IS NOT NULL) SELECT s::text AS value FROM found WHERE s IS NOT NULL LIMIT {most}"
+    ).format(
+        state=sql.Identifier(column),
+        table=sql.Identifier(identity.schema, identity.table),
+        most=sql.Literal(MOST_STATES),
+    )
+    path = (identity.schema, *link.search_path)
+    try:
+        reached = user_code(session, query.as_string(), path, timeout_ms=LOOK_TIMEOUT_MS)
+        if reached.executing() is not None:
+            return ()
+        with session.transaction(
+            statement_timeout_ms=LOOK_TIMEOUT_MS,
+            search_path=path,
+            local={"max_parallel_workers_per_gather": "0", "jit": "off", "enable_seqscan": "off"},
+        ) as cursor:
+            cursor.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query)
+            if float(_document(cursor.fetchone())[0]["Plan"]["Total Cost"]) > MOST_COST:
+                return ()
+            cursor.execute(query)
+            return tuple(one["value"] for one in cursor.fetchall())
+    except (psycopg.Error, ValueError):
+        return ()
+
+
+def unseen(identity: QueueIdentity, reason: str) -> QueueProbe:
+    """Return what is known of a queue that could not be looked at: why."""
+    return QueueProbe(
+        oid=identity.oid,
+        table_bytes=None,
+        index_bytes=None,
+        toast_bytes=None,
+        index_sizes=(),
+        ready_rows=None,
+        ready_exact=False,
+        oldest_ready_age_s=None,
+        states=(),
+        stuck=(),
+        plans=(),
+        lacks=tuple(
+            Lack(what=what, reason=reason, queue=identity.name) for what in ("plan", "rows", "sizes")
+        ),
+    )
+
+
 class _Look:
     """Gathers one QueueProbe; every part survives the failure of the others."""
 
@@ -133,6 +190,7 @@ class _Look:
         self._measured: tuple[MeasuredSpace, ...] = ()
         self._whole_plans: list[PlanProbe] = []
         self._attempts: AttemptsProbe | None = None
+        self._path = (identity.schema, *link.search_path)
 
     def result(self) -> QueueProbe:
         return QueueProbe(
@@ -206,16 +264,16 @@ class _Look:
             ("pgstatindex", density, indexes),
         ):
             # OFFSET 0 keeps the size's test before the function that reads the whole relation.
-            query = (
+            query = in_schema(
                 f"SELECT o.oid::bigint AS oid, o.pages, ({used})::float8 AS used FROM (SELECT o AS oid, (pg_relation_size(o) / 8192)::int AS pages "
-                f"FROM unnest(%(oids)s::oid[]) AS o WHERE pg_relation_size(o) BETWEEN 1 AND %(most)s OFFSET 0) o, {function}(o.oid::regclass) s"
+                f"FROM unnest(%(oids)s::oid[]) AS o WHERE pg_relation_size(o) BETWEEN 1 AND %(most)s OFFSET 0) o, {{schema}}.{function}(o.oid::regclass) s",
+                extension.schema,
             )
             try:
                 found += self.session.rows(
                     MeasuredSpace,
                     query,
                     {"oids": relations, "most": MOST_MEASURED * 8192},
-                    search_path=(extension.schema,),
                     statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
                 )
             except psycopg.Error as error:
@@ -321,7 +379,7 @@ class _Look:
                 "FROM (SELECT * FROM {table} WHERE {condition} AND {column} IS NOT NULL AND isfinite({column}) LIMIT {most}) q "
                 "ORDER BY 2 DESC"
             ).format(
-                key=key if roles.key else sql.SQL("''"),
+                key=key if roles.key else sql.SQL("''::text"),
                 column=sql.Identifier(column),
                 table=self.table,
                 condition=condition,
@@ -364,7 +422,7 @@ class _Look:
         ).format(
             tried=tried,
             often=sql.Literal(OFTEN_TRIED),
-            key=key if roles.key else sql.SQL("''"),
+            key=key if roles.key else sql.SQL("''::text"),
             examples=sql.Literal(EXAMPLES),
             table=self.table,
             ready=sql.SQL(ready),
@@ -416,9 +474,12 @@ class _Look:
             self.lack(what, "the time for bounded looks was used up")
             return None
         try:
+            if (why := self._unsafe(query.as_string(), execute=True)) is not None:
+                self.lack(what, f"looking at {what} jobs was left out: {why}")
+                return None
             with self.session.transaction(
                 statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
-                search_path=(self.identity.schema, *self.link.search_path),
+                search_path=self._path,
                 local={"max_parallel_workers_per_gather": "0", "jit": "off"},
             ) as cursor:
                 cursor.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query)
@@ -445,12 +506,16 @@ class _Look:
             return
         tried: list[str] = []
         explained: set[str] = set()
-        for text in self._claim_texts(texts):
-            for statement in read_sql(text).statements:
+        for known, text in self._claim_texts(texts):
+            own = [one.text for one in read_sql(known).statements]
+            for place, statement in enumerate(read_sql(text).statements):
                 for claim in statement.claims:
                     if claim.table.name != self.identity.table and not self._is_leaf(claim.table.name):
                         continue
                     ready = make_explainable(statement, claim, self.identity, self.catalog)
+                    if ready.wanted:
+                        job = self._some_job(ready.wanted)
+                        ready = make_explainable(statement, claim, self.identity, self.catalog, job)
                     if ready.select is None:
                         tried.append(ready.reason)
                         continue
@@ -460,7 +525,8 @@ class _Look:
                         self.lack("plan", "the time for bounded looks was used up")
                         return
                     explained.add(ready.select)
-                    self._plans.append(replace(self._explain(ready, explain), statement=statement.text))
+                    name = own[place] if place < len(own) else statement.text
+                    self._plans.append(replace(self._explain(ready, explain), statement=name))
                     if claim.repeatable_limit and claim.writes and ready.whole and not self._whole_plans:
                         self._whole(ready)
             if len(self._plans) >= MOST_PLANS:
@@ -469,6 +535,24 @@ class _Look:
             errors = [one.error for one in self._plans if one.error] + tried
             self.lack("plan", errors[0] if errors else "no claim statement was seen that could be explained")
         self._generic_plans(texts)
+
+    def _some_job(self, columns: tuple[str, ...]) -> dict[str, str]:
+        """Return values that a ready job has, any job where none is ready: the claim is for such a one."""
+        names = sql.SQL(", ").join(sql.SQL("q.{0}::text AS {0}").format(sql.Identifier(one)) for one in columns)
+        known = sql.SQL(" AND ").join(
+            sql.SQL("{} IS NOT NULL").format(sql.Identifier(one)) for one in columns
+        )
+        row = self.catalog.table(self.identity.oid)
+        if row is not None and row.row_security and not self.link.server.superuser:
+            return {}
+        for ready in dict.fromkeys((self.identity.ready_predicate or "true", "true")):
+            query = sql.SQL("SELECT {names} FROM (SELECT * FROM {table} WHERE {ready} AND {known} LIMIT 1) q").format(
+                names=names, table=self.table, ready=sql.SQL(ready), known=known
+            )
+            found = self._bounded("plan", query)
+            if found:
+                return dict(found[0])
+        return {}
 
     def _generic_plans(self, texts: tuple[SeenText, ...]) -> None:
         """Ask for the plans that the claims get where their parameters are bound.
@@ -523,12 +607,31 @@ class _Look:
         cut_at = self.catalog.activity_text_bytes
         return [one["query"] for one in found if not read_sql(one["query"], cut_at=cut_at).unread]
 
+    def _unsafe(self, text: str, *, execute: bool, writes: bool = False) -> str | None:
+        """Say what of users' code planning (or executing) a statement could run, None for nothing."""
+        try:
+            reached = user_code(
+                self.session, text, self._path, timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS)
+            )
+        except ValueError as error:
+            return f"what it calls could not be read: {error}"
+        found = reached.executing(writes=writes) if execute else reached.planning(writes=writes)
+        return str(found) if found is not None else None
+
     def _explain_generic(self, generic: Generic, statement: str, bound: bool) -> PlanProbe:
         document = error = None
         try:
+            if (why := self._unsafe(generic.select, execute=False)) is not None:
+                return PlanProbe(
+                    mode=GENERIC,
+                    sql=generic.select,
+                    error=f"not planned: {why}",
+                    statement=statement,
+                    bound=bound,
+                )
             with self.session.transaction(
                 statement_timeout_ms=self.budget.milliseconds(EXPLAIN_TIMEOUT_MS),
-                search_path=(self.identity.schema, *self.link.search_path),
+                search_path=self._path,
                 local={
                     "max_parallel_workers_per_gather": "0",
                     "jit": "off",
@@ -549,19 +652,21 @@ class _Look:
     def _is_leaf(self, name: str) -> bool:
         return any(leaf.name == name for leaf in self.catalog.partitions_of(self.identity.oid))
 
-    def _claim_texts(self, texts: tuple[SeenText, ...]) -> list[str]:
+    def _claim_texts(self, texts: tuple[SeenText, ...]) -> list[tuple[str, str]]:
+        """Texts of claims, the busiest first: as they are known, and as a session sent them where one was seen.
+
+        What a worker sent still has the constants that a normalised text has lost.
+        """
         by_key = {one.key: one.text for one in texts}
         found = [self.identity.claim_sql] if self.identity.claim_sql else []
-        # A text with its literals shows what the claim really asks for.
-        live = [by_key[key] for key in self.identity.claim_keys if key.startswith("text:") and key in by_key]
-        rest = [
-            by_key[key] for key in self.identity.claim_keys if not key.startswith("text:") and key in by_key
-        ]
-        chosen = []
+        keys = [key for key in self.identity.claim_keys if key in by_key]
+        live = [by_key[key] for key in keys if key.startswith("text:")]
+        rest = [by_key[key] for key in keys if not key.startswith("text:")]
+        sent = {text_fingerprint(text): text for text in (*live, *self._last_texts(keys))}
+        chosen: dict[str, str] = {}
         for text in (*found, *rest, *live):
-            if text not in chosen:
-                chosen.append(text)
-        return chosen[: MOST_PLANS * 2]
+            chosen.setdefault(sent.get(text_fingerprint(text), text), text)
+        return [(known, shown) for shown, known in chosen.items()][: MOST_PLANS * 2]
 
     def _explain(self, ready: Explainable, explain: str) -> PlanProbe:
         mode, text = explain, ready.select or ""
@@ -572,14 +677,31 @@ class _Look:
             text = ready.whole
         if mode != "plan" and not ready.harmless:
             mode, note = "plan", f"not executed: {ready.reason}"
+        elif mode == "full" and text == ready.whole and not is_harmless(text):
+            mode, note = (
+                "plan",
+                "not executed: the statement calls a function that is not known to be harmless",
+            )
         if mode != "plan" and ready.unknown:
             mode, note = "plan", f"not executed: no value is known for {', '.join(ready.unknown)}"
         timeout_ms = self.budget.milliseconds(EXPLAIN_TIMEOUT_MS)
         planned: str | None = None
         try:
+            if (why := self._unsafe(ready.select or "", execute=False)) is not None:
+                return PlanProbe(
+                    mode="plan",
+                    sql=ready.select or "",
+                    parameters=ready.parameters,
+                    error=f"not planned: {why}",
+                )
+            if (
+                mode != "plan"
+                and (why := self._unsafe(text, execute=True, writes=mode == "full")) is not None
+            ):
+                mode, note = "plan", f"not executed: {why}"
             with self.session.transaction(
                 statement_timeout_ms=timeout_ms,
-                search_path=(self.identity.schema, *self.link.search_path),
+                search_path=self._path,
                 read_only=mode in ("plan", "select"),
                 local={"max_parallel_workers_per_gather": "0", "jit": "off"},
             ) as cursor:
@@ -605,19 +727,30 @@ class _Look:
         return PlanProbe(mode=mode, sql=text, parameters=ready.parameters, document=document, error=note)
 
     def _whole(self, ready: Explainable) -> None:
-        """Plan the whole statement without executing it: whether a join repeats its LIMIT shows there only."""
-        try:
-            with self.session.transaction(
-                statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
-                search_path=(self.identity.schema, *self.link.search_path),
-            ) as cursor:
-                cursor.execute(f"EXPLAIN (FORMAT JSON) {ready.whole}".encode())
-                document = json.dumps(_document(cursor.fetchone()))
-        except psycopg.Error:
+        """Plan the whole statement without executing it: whether a join repeats its LIMIT shows there only.
+
+        A role that may only read gets the plan of a SELECT that joins in the same way.
+        """
+        for text, writes in ((ready.whole or "", True), (joining_select(ready.whole or "") or "", False)):
+            if not text:
+                return
+            try:
+                if self._unsafe(text, execute=False, writes=writes) is not None:
+                    return
+                with self.session.transaction(
+                    statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+                    search_path=self._path,
+                ) as cursor:
+                    cursor.execute(f"EXPLAIN (FORMAT JSON) {text}".encode())
+                    document = json.dumps(_document(cursor.fetchone()))
+            except psycopg.errors.InsufficientPrivilege:
+                continue
+            except psycopg.Error:
+                return
+            self._whole_plans.append(
+                PlanProbe(mode="plan", sql=text, parameters=ready.parameters, document=document)
+            )
             return
-        self._whole_plans.append(
-            PlanProbe(mode="plan", sql=ready.whole or "", parameters=ready.parameters, document=document)
-        )
 
     def _failed(self, what: str, error: psycopg.Error) -> None:
         if isinstance(error, psycopg.errors.LockNotAvailable):

@@ -413,12 +413,19 @@ def write(text: str, output: Path | None) -> None:
                 f"the report cannot be written to {output}: {error.strerror}", exit_code=USAGE
             ) from None
         return
+    if sys.stdout is None:  # closed before the start, as by >&-
+        raise PgqdoctorError("standard output is closed", hint="Name a file with --output.", exit_code=USAGE)
     try:
         # Colour was decided by use_color(); click must not strip what it thinks no terminal shows.
         click.echo(text, nl=False, color=True)
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_stdout()
+    except OSError as error:
+        _silence_stdout()
+        raise PgqdoctorError(
+            f"the report cannot be written to standard output: {error.strerror}", exit_code=USAGE
+        ) from None
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -139,7 +139,7 @@ def lab() -> None:
     "--limit", callback=duration, metavar="DURATION", help="Longest time of one race; default: 60s."
 )
 @click.option(
-    "--quick", is_flag=True, help="Fewer workers and races of 4s at most: under 3 minutes on two cores."
+    "--quick", is_flag=True, help="Fewer workers and jobs, races of 8s at most: under 3 minutes on two cores."
 )
 @options((WORKERS,), LIKE, GROUND, KEPT, RESULT)
 def race(
@@ -167,7 +167,7 @@ def race(
         subject=subject,
         strategies=_strategies(subject, names, claim_query, batch),
         workers=chosen_workers,
-        jobs=jobs or racing.JOBS,
+        jobs=jobs or (racing.QUICK_JOBS if quick else racing.JOBS),
         limit_s=limit or (racing.QUICK_LIMIT_S if quick else racing.LIMIT_S),
     )
     with _grounds(given, workers=max(chosen_workers)) as (ground,):

@@ -19,7 +19,7 @@ from pgqdoctor.cli import (
     say,
     settings,
 )
-from pgqdoctor.errors import PgqdoctorError
+from pgqdoctor.errors import USAGE, PgqdoctorError
 
 if TYPE_CHECKING:
     from pgqdoctor.live import Message
@@ -123,7 +123,7 @@ class _Taker:
                 say(f"{message.kind}: {message.reason}")
             self._said = message.reason
             if message.kind == "failed":
-                self.error = PgqdoctorError(message.reason)
+                self.error = PgqdoctorError(message.reason, exit_code=USAGE)
                 self.done.set()
             return
         if isinstance(message, Dropped):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from pgqdoctor.cli import (
     duration,
     is_terminal,
     not_beside_recording,
+    observation_for,
     options,
     settings,
 )
@@ -95,7 +97,10 @@ def feed_for(chosen: Settings, interval_s: float, *, read_only: bool) -> Feed[Pi
 
     judging = Judging(window_s=chosen.window, only=chosen.only, ignore=chosen.ignore, limits=chosen.limits)
     if chosen.recording is not None:
-        return RecordedFeed(chosen.recording, judging, picture)
+        if chosen.queues:
+            # Says so where the recording has no such queue.
+            observation_for(chosen)
+        return RecordedFeed(chosen.recording, replace(judging, queues=chosen.queues), picture)
     how = LiveOptions(
         interval_s=interval_s,
         window_s=chosen.window,

@@ -17,9 +17,17 @@ import msgspec
 import psycopg
 
 from pgqdoctor import __version__, probes, rows
-from pgqdoctor.bounded import Budget, probe_queue
-from pgqdoctor.connect import Link, Session, connect, one_line, quote, survey
-from pgqdoctor.discover import LOOKED_FOR, SeenText, discover, seen_texts, table_named, tables_named
+from pgqdoctor.bounded import Budget, probe_queue, states_by_index, unseen
+from pgqdoctor.connect import Link, Session, connect, in_schema, one_line, quote, survey
+from pgqdoctor.discover import (
+    LOOKED_FOR,
+    SeenText,
+    discover,
+    seen_texts,
+    stateless,
+    table_named,
+    tables_named,
+)
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.frameworks import table_patterns
 from pgqdoctor.names import columns_used
@@ -91,8 +99,8 @@ class Watched:
     tables: tuple[int, ...]
     indexes: tuple[int, ...]
     statements: tuple[int, ...]
-    queues: tuple[int, ...] = ()
-    """Tables whose sequences are read: the queues and their partitions."""
+    numbered: tuple[int, ...] = ()
+    """Tables whose sequences are read: the queues, their partitions, and the tables that their jobs refer to."""
 
 
 def observe(conninfo: str, options: ObserveOptions, progress: Progress | None = None) -> Observation:
@@ -176,7 +184,29 @@ class Observer:
         identities = discover(
             catalog, all_texts, forced=self.options.queues, claim_queries=self.options.claim_queries
         )
+        catalog = self._with_states(catalog, identities)
         return catalog, statement_texts, all_texts, self.watch(catalog, identities, statement_texts)
+
+    def _with_states(self, catalog: Catalog, identities: tuple[QueueIdentity, ...]) -> Catalog:
+        """Look up in their indexes the states of queues whose ready state neither texts nor statistics tell."""
+        asked = {one.oid: (one, name) for one in identities if (name := stateless(one, catalog)) is not None}
+        locked = self._locked() if asked else frozenset()
+        found: dict[tuple[int, str], tuple[str, ...]] = {}
+        for oid, (identity, name) in asked.items():
+            row = catalog.table(oid)
+            family = {oid, *(leaf.oid for leaf in catalog.partitions_of(oid))}
+            readable = row is not None and (row.may_select or self.link.server.superuser)
+            if row is not None and readable and not row.row_security and not family & locked:
+                found[oid, name] = states_by_index(self.session, self.link, identity, name)
+        return replace(
+            catalog,
+            columns=tuple(
+                replace(row, seen_values=found[row.table, row.name])
+                if (row.table, row.name) in found
+                else row
+                for row in catalog.columns
+            ),
+        )
 
     def watch(
         self,
@@ -192,9 +222,12 @@ class Observer:
         queues = {leaf.oid for one in identities for leaf in (*catalog.partitions_of(one.oid),)} | {
             one.oid for one in identities
         }
+        referred: set[int] = set()
         for key in catalog.foreign_keys:
             if key.child in queues or key.parent in queues:
                 tables.extend((key.child, key.parent))
+            if key.child in queues:
+                referred.add(key.parent)
         tables.extend(row.toast for row in catalog.tables if row.oid in queues and row.toast is not None)
         # A partitioned table has no counters of its own, but statements name it.
         names = {row.name for row in catalog.tables if row.oid in {*tables, *queues}}
@@ -207,7 +240,7 @@ class Observer:
             tables=tuple(dict.fromkeys(tables)),
             indexes=tuple(row.oid for row in catalog.indexes),
             statements=tuple(dict.fromkeys(statements)),
-            queues=tuple(sorted(queues)),
+            numbered=tuple(sorted(queues | referred)),
         )
 
     def reading(self, watched: Watched) -> Reading:
@@ -227,7 +260,7 @@ class Observer:
             slots=self._rows(rows.SlotRow, "slots"),
             standbys=self._rows(rows.StandbyRow, "standbys"),
             vacuums=self._rows(rows.VacuumRow, "vacuums"),
-            sequences=self._rows(rows.SequenceRow, "sequences", {"oids": list(watched.queues)}),
+            sequences=self._rows(rows.SequenceRow, "sequences", {"oids": list(watched.numbered)}),
         )
 
     def sample_window(self, progress: Progress | None) -> tuple[tuple[Sample, ...], bool]:
@@ -335,21 +368,41 @@ class Observer:
     ) -> tuple[QueueProbe, ...]:
         """Take the bounded looks at each queue."""
         budget = Budget(self.options.probe_seconds)
-        locked = self._locked()
         return tuple(
-            probe_queue(
+            self._look_at(catalog, identity, texts, budget) for identity in identities if identity.certain
+        )
+
+    def _look_at(
+        self, catalog: Catalog, identity: QueueIdentity, texts: tuple[SeenText, ...], budget: Budget
+    ) -> QueueProbe:
+        """Look at one queue, once more over a new connection where the old one is lost meanwhile."""
+
+        def look() -> QueueProbe:
+            return probe_queue(
                 self.session,
                 self.link,
                 catalog,
                 identity,
                 texts,
                 explain=self.options.explain,
-                locked=locked,
+                locked=self._locked(),
                 budget=budget,
             )
-            for identity in identities
-            if identity.certain
-        )
+
+        try:
+            found = look()
+        except psycopg.Error as error:
+            if not self._recover(error):
+                return unseen(identity, "the connection was lost")
+        else:
+            if not self.session.closed:
+                return found
+            if not self._recover(psycopg.OperationalError("the server closed it during the looks")):
+                return found
+        try:
+            return look()
+        except psycopg.Error as error:
+            return unseen(identity, one_line(error))
 
     def _last_reading(self, watched: Watched, first: Reading) -> Reading:
         try:
@@ -426,7 +479,7 @@ class Observer:
         try:
             sql = probes.load_for_extension("statement_texts", extension.version)
             found = self.session.rows(
-                rows.StatementTextRow, sql, {"limit": MAX_STATEMENTS}, search_path=(extension.schema,)
+                rows.StatementTextRow, in_schema(sql, extension.schema), {"limit": MAX_STATEMENTS}
             )
             return tuple(row for rank, row in enumerate(found) if _worth_reading(row.text, rank))
         except (psycopg.Error, ValueError) as error:
@@ -444,7 +497,7 @@ class Observer:
         sql = probes.load_for_extension("statement_counters", extension.version)
         try:
             return self.session.rows(
-                rows.StatementCounterRow, sql, {"ids": list(ids)}, search_path=(extension.schema,)
+                rows.StatementCounterRow, in_schema(sql, extension.schema), {"ids": list(ids)}
             )
         except psycopg.Error as error:
             if self.session.closed:

@@ -96,7 +96,9 @@ class Session:
             "BEGIN ISOLATION LEVEL READ COMMITTED {mode};"
             "SET LOCAL statement_timeout = {statement};"
             "SET LOCAL lock_timeout = {lock};"
-            "SET LOCAL idle_in_transaction_session_timeout = {idle}"
+            "SET LOCAL idle_in_transaction_session_timeout = {idle};"
+            "SET LOCAL standard_conforming_strings = on;"
+            "SET LOCAL extra_float_digits = 1"
         ).format(
             mode=sql.SQL("READ ONLY" if read_only else "READ WRITE"),
             statement=sql.Literal(statement_timeout_ms),
@@ -119,18 +121,17 @@ class Session:
     def rows(
         self,
         row: type[Row],
-        query: str,
+        query: str | sql.Composed,
         parameters: Mapping[str, object] | None = None,
         *,
         statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,
-        search_path: tuple[str, ...] = (),
     ) -> tuple[Row, ...]:
         """Run one probe and return its rows as ``row``.
 
         Raises psycopg.Error where the server refuses or the connection is lost.
         """
-        with self.transaction(statement_timeout_ms=statement_timeout_ms, search_path=search_path) as cursor:
-            cursor.execute(query.encode(), parameters)
+        with self.transaction(statement_timeout_ms=statement_timeout_ms) as cursor:
+            cursor.execute(query.encode() if isinstance(query, str) else query, parameters)
             return tuple(msgspec.convert(found, row, strict=False) for found in cursor.fetchall())
 
     def records(
@@ -187,7 +188,9 @@ def survey(session: Session) -> Link:
     does.
     """
     try:
-        found = session.records(probes.load("capabilities", features.LOWEST_SERVED), search_path=None)[0]
+        # Under the role's own search_path, in which a user's operators may come first: nothing here is looked up along it.
+        own_path = session.records("SELECT pg_catalog.current_schemas(false) AS schemas", search_path=None)[0]
+        found = session.records(probes.load("capabilities", features.LOWEST_SERVED))[0]
         extensions = session.rows(Extension, probes.load("extensions", features.LOWEST_SERVED))
     except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable) as error:
         raise PgqdoctorError(
@@ -237,7 +240,7 @@ def survey(session: Session) -> Link:
                 reason="this is a standby, which counts only its own reads: churn and vacuum must be observed on the primary",
             ),
         )
-    return Link(server=server, search_path=tuple(found["search_path"]), lacks=lacks)
+    return Link(server=server, search_path=tuple(own_path["schemas"]), lacks=lacks)
 
 
 def _statements(
@@ -270,7 +273,11 @@ def _statements(
             ),
         )
     try:
-        session.records("SELECT 1 FROM pg_stat_statements(false) LIMIT 1", search_path=(extension.schema,))
+        session.records(
+            sql.SQL("SELECT 1 FROM {}(false) LIMIT 1").format(
+                sql.Identifier(extension.schema, "pg_stat_statements")
+            )
+        )
     except psycopg.Error as error:
         if session.closed:
             raise
@@ -282,6 +289,14 @@ def _statements(
             ),
         )
     return "ready", ()
+
+
+def in_schema(query: str, schema: str) -> sql.Composed:
+    """Return a probe of an extension with its ``{schema}`` filled in.
+
+    The search_path stays pg_catalog alone: where an extension lies, users' operators may lie too.
+    """
+    return sql.SQL(query).format(schema=sql.Identifier(schema))
 
 
 def quote(name: str) -> str:

@@ -17,10 +17,12 @@ from pgqdoctor.frameworks import signature_of
 from pgqdoctor.names import Names, columns_used
 from pgqdoctor.observation import Catalog, ColumnRoles, QueueIdentity
 from pgqdoctor.predicates import allowed_values, flat, predicate_conditions, predicate_values
+from pgqdoctor.readiness import Readiness, own_conditions
 from pgqdoctor.rows import ColumnRow, FunctionRow, IndexRow, StatementTextRow, TableCounterRow, TableRow
-from pgqdoctor.sqlfacts import Claim, Condition, FunctionBody, Statement
+from pgqdoctor.sqlfacts import Claim, Condition, FunctionBody, OrderKey, Statement
 from pgqdoctor.sqlfacts import Reading as SqlReading
 from pgqdoctor.sqlread import may_concern_queue, read_function, read_sql
+from pgqdoctor.sqlparameters import argument_types, variables_as_parameters
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqltext import word_set
 from pgqdoctor.sqlwords import FINISHED, IN_PROGRESS, READY
@@ -51,6 +53,12 @@ _OWNER = re.compile(
 )
 _PRIORITY = re.compile(r"(^|_)(priority|prio|rank)$")
 
+_DENIED = re.compile(
+    r"(^|_)(running|processed|processing|done|sent|published|handled|consumed|finished|completed|dispatched|delivered|busy|paused|blocked)$"
+)
+
+_UNDER_WAY = re.compile(r"(^|_)(picked|running|processing|locked|claimed|taken|executing|busy)$")
+
 READY_WORDS: Final = READY | word_set(
     "retry retryable scheduled submitted unprocessed unsent runnable requested"
 )
@@ -59,6 +67,8 @@ FINISHED_WORDS: Final = FINISHED | word_set("delivered exception")
 """State names met in real frameworks. They only decide where the claim's own text does not say."""
 
 _TIME_CATEGORY = "D"
+SKIPPING: Final = 4.0
+"""Weight of a claim with SKIP LOCKED against one without: a sweep that blocks may run as often as an idle worker polls."""
 CERTAIN_SHAPE: Final = 5
 """Shape points from which a table without a visible claim counts as a queue, if it also churns: a partial
 index on a ready-like state (3), and two of run-at, attempts and lease columns, which no look-alike met so far
@@ -182,7 +192,9 @@ def discover(
                     root = names.root(row).oid
                     signs[root].statements.append((text, statement))
                     signs[root].claims.extend(
-                        (text, statement, claim) for claim in statement.claims if claim.table == name
+                        (text, statement, own_conditions(claim))
+                        for claim in statement.claims
+                        if claim.table == name
                     )
     for function in catalog.functions:
         body = _body(function)
@@ -190,7 +202,9 @@ def discover(
             for claim in statement.claims:
                 columns = columns_used(statement).get(claim.table, set())
                 for row in names.resolve(claim.table, columns):
-                    signs[names.root(row).oid].functions.append((function, body, claim, statement))
+                    signs[names.root(row).oid].functions.append(
+                        (function, body, own_conditions(claim), statement)
+                    )
     called = Counter(
         name.rpartition(".")[2]
         for text in texts
@@ -215,24 +229,25 @@ def discover(
         )
         if identity is not None:
             found.append(identity)
-    found = _without_helpers(found)
+    found = _without_helpers(found, catalog)
     activity = {one.oid: one.inserted + one.updated + one.deleted for one in counters}
     found.sort(key=lambda one: (not one.certain, -one.score, -activity.get(one.oid, 0), one.name))
     return tuple(found)
 
 
-def _without_helpers(found: list[QueueIdentity]) -> list[QueueIdentity]:
+def _without_helpers(found: list[QueueIdentity], catalog: Catalog) -> list[QueueIdentity]:
     """Leave out a framework's side tables (schedules, logs, counters): claimed like a queue, they are none."""
-    own = [one for one in found if one.framework is not None]
+    own = []
+    for one in found:
+        names = frozenset(column.name for column in catalog.columns_of(one.oid))
+        signature = signature_of(one.table, names) if one.framework is not None else None
+        if signature is not None:
+            own.append((one.schema, signature))
 
     def helps(one: QueueIdentity) -> bool:
         if one.framework is not None or "named by --queue" in one.recognised_by:
             return False
-        return any(
-            one.schema == main.schema
-            and (main.schema != "public" or one.table.startswith(main.table.partition("_")[0] + "_"))
-            for main in own
-        )
+        return any(one.schema == schema and signature.is_helper(one.table) for schema, signature in own)
 
     return [one for one in found if not helps(one)]
 
@@ -281,7 +296,7 @@ def _judge(
     signature = signature_of(row.name, frozenset(by_name))
     framework = signature.framework if signature is not None else None
     claims = [one for one in signs.claims if takes_jobs(one[2], by_name)]
-    claims.sort(key=lambda one: (one[2].shape in ("unguarded", "guarded"), -one[0].weight))
+    claims.sort(key=_taking_first)
     bodies = [one for one in signs.functions if one[2].lock is not None and takes_jobs(one[2], by_name)]
     # A function that takes one known job (to cancel or retry it) locks it too: the one with a LIMIT claims.
     bodies = [one for one in bodies if one[2].limit_kind != "none"] or bodies
@@ -331,15 +346,26 @@ def _judge(
     if not certain and (points < 3 or not moves):
         return None
     best = claims[0] if claims else None
-    ready, ready_state = _ready(roles, by_name, states, [claim for _, _, claim in claims] or texts, polls)
-    if signature is not None and signature.ready is not None and ready is None:
-        ready = ready_state = signature.ready
+    asking = next(iter([claim for _, _, claim in claims] or texts), None)
+    ready, ready_state = Readiness(roles, by_name, states.ready).condition(
+        asking.conditions if asking is not None else polls[0] if polls else (),
+        whole=asking is not None and asking.lock is not None and asking.limit_kind != "none",
+    )
+    untold = ready is None or (
+        roles.state is not None
+        and not states.ready
+        and by_name[roles.state].type_category in ("S", "E", "N", "U")
+    )
+    if signature is not None and signature.ready is not None and untold:
+        ready, ready_state = signature.ready, None
     claim_sql: str | None = None
     source: str | None = None
     if best is not None:
         claim_sql, source = best[1].text, best[0].source
     elif bodies:
-        claim_sql, source = bodies[0][3].text, "framework" if framework else "derived"
+        function, body, _, statement = bodies[0]
+        inner = variables_as_parameters(statement.text, body.variables, argument_types(function.arguments))
+        claim_sql, source = inner or statement.text, "framework" if framework else "derived"
     return QueueIdentity(
         oid=row.oid,
         schema=row.schema,
@@ -359,6 +385,20 @@ def _judge(
         claim_sql=claim_sql,
         claim_source=source,
         functions=tuple(dict.fromkeys(function.oid for function, *_ in bodies)),
+    )
+
+
+def _taking_first(one: tuple[SeenText, Statement, Claim]) -> tuple[bool, bool, float]:
+    """Order claims: how workers take jobs before how schedulers move and reapers free them.
+
+    Those run once for many polls of the workers; among equals SKIP LOCKED is what workers use.
+    """
+    text, _, claim = one
+    skips = claim.lock is not None and claim.lock.wait == "skip locked"
+    return (
+        claim.shape in ("unguarded", "guarded"),
+        claim.limit_kind == "none" and not claim.by_key,
+        -text.weight * (SKIPPING if skips else 1.0),
     )
 
 
@@ -407,12 +447,19 @@ def _polls(signs: _Signs, columns: Mapping[str, ColumnRow]) -> list[tuple[Condit
         if statement.claims or statement.locks or statement.writes:
             continue
         for read in statement.reads:
-            if read.limit_kind == "none" or read.counts:
+            if read.limit_kind == "none" or read.counts or _newest_first(read.order, columns):
                 continue
             tested = [one.column for one in flat(read.conditions) if one.column in columns]
             if any(name is not None and _acts_as_state(columns[name]) for name in tested):
                 found.append(read.conditions)
     return found
+
+
+def _newest_first(order: Sequence[OrderKey], columns: Mapping[str, ColumnRow]) -> bool:
+    """Tell whether a read lists the latest rows, as a page for people does: a worker asks for the oldest."""
+    first = next(iter(order), None)
+    row = columns.get(first.column) if first is not None and first.column is not None else None
+    return first is not None and row is not None and first.descending and row.type_category == _TIME_CATEGORY
 
 
 def _written_by_key(signs: _Signs, roles: ColumnRoles) -> bool:
@@ -558,7 +605,7 @@ def _states(
         ]
         if ready:
             break
-    known = [*column.enum_labels, *column.common_values]
+    known = [*column.enum_labels, *column.common_values, *column.seen_values]
     before = [one for one in conditions if one.column == state and one.operator in ("<", "<=") and one.values]
     if before and column.enum_labels:
         # Enum labels compare by their order: state < 'active' asks for every label that stands before it.
@@ -583,6 +630,10 @@ def _states(
         born = _default_value(column)
         if born is not None and _word(born) not in FINISHED_WORDS | RUNNING_WORDS:
             ready, source = [born], "column default"
+    if not ready and column.type_category == "B":
+        # A generated flag has no default: is_available says by its name what picked and sent deny.
+        denied = any(one.search(state.lower()) for one in (_CLAIMED, _FINISHED, _DENIED))
+        ready, source = ["false" if denied else "true"], "column name"
     if not ready and column.type_category in ("S", "E"):
         ready = [value for value in known if _word(value) in READY_WORDS]
         source = "state names" if ready else ""
@@ -604,6 +655,8 @@ def _states(
     running = [value for value in claimed if value not in ready] or [
         value for value in (*assigned, *known) if _word(value) in RUNNING_WORDS and value not in ready
     ]
+    if not running and column.type_category == "B" and ready and _UNDER_WAY.search(state.lower()):
+        running = ["false" if ready[0] in ("t", "true") else "true"]
     finished = [
         value
         for value in (*assigned, *known)
@@ -623,14 +676,17 @@ def _word(value: str) -> str:
 
 def _default_value(column: ColumnRow) -> str | None:
     """The constant that a column's default sets, None for none and for an expression."""
-    if column.default_expression is None or column.generated or column.type_category not in ("S", "E", "N"):
+    if column.default_expression is None or column.generated or column.type_category not in ("S", "E", "N", "B"):
         return None
     statements = read_sql(f"SELECT FROM t WHERE c = {column.default_expression}").statements
     values = [
         value for one in statements for read in one.reads for test in read.conditions for value in test.values
     ]
     constant = len(values) == 1 and all(
-        test.value_kind == "constant" for one in statements for read in one.reads for test in read.conditions
+        test.value_kind in ("constant", "boolean")
+        for one in statements
+        for read in one.reads
+        for test in read.conditions
     )
     return values[0] if constant else None
 
@@ -671,73 +727,23 @@ def _shape(
     return reasons, points
 
 
-def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def stateless(identity: QueueIdentity, catalog: Catalog) -> str | None:
+    """Return the state column of a queue whose ready state nothing tells, though an index begins with that column.
 
-
-def _ready(
-    roles: ColumnRoles,
-    columns: Mapping[str, ColumnRow],
-    states: _States,
-    claims: Sequence[Claim],
-    polls: Sequence[tuple[Condition, ...]],
-) -> tuple[str | None, str | None]:
-    """Return the SQL condition for jobs that may be claimed now, with and without its time part."""
-    conditions = claims[0].conditions if claims else (polls[0] if polls else ())
-    parts: list[str] = []
-    if roles.state is not None:
-        name = quote_ident(roles.state)
-        category = columns[roles.state].type_category
-        own = [one for one in conditions if one.column == roles.state]
-        if category == "B":
-            value = _boolean(own)
-            if value is None and states.ready:
-                value = states.ready[0] in ("t", "true")
-            parts.append(f"{name} = {'true' if value is None or value else 'false'}")
-        elif any(one.operator == "is null" for one in own):
-            parts.append(f"{name} IS NULL")
-        elif states.ready and category in ("S", "E", "N", "U"):
-            values = ", ".join(_literal(value) for value in states.ready)
-            parts.append(f"{name} = {values}" if len(states.ready) == 1 else f"{name} IN ({values})")
-        elif category == _TIME_CATEGORY and own:
-            parts.append(f"{name} IS NULL")
-    others = [
-        one
-        for one in conditions
-        if one.operator in ("is null", "is not null", "is true", "is false")
-        and one.column in columns
-        and one.column != roles.state
-    ]
-    parts.extend(
-        f"{quote_ident(one.column or '')} {one.operator.upper()}"
-        for one in others
-        if one.column != roles.run_at
+    A normalised claim has lost the constant, and statistics may lack a state that few rows have.
+    """
+    name = identity.roles.state
+    row = next((one for one in catalog.columns_of(identity.oid) if one.name == name), None)
+    if row is None or row.type_category != "S" or identity.ready_values or identity.ready_predicate:
+        return None
+    led = any(
+        index.valid
+        and index.method == "btree"
+        and not index.has_predicate
+        and index.key_columns[:1] == (row.number,)
+        for index in catalog.indexes_of(identity.oid)
     )
-    if not parts:
-        return (None, None)
-    state = " AND ".join(parts)
-    run_at = roles.run_at
-    if run_at is not None and columns[run_at].type_category == _TIME_CATEGORY:
-        test = f"{quote_ident(run_at)} <= now()"
-        if not columns[run_at].not_null:
-            test = f"({quote_ident(run_at)} IS NULL OR {test})"
-        return f"{state} AND {test}", state
-    return state, state
-
-
-def _boolean(conditions: Sequence[Condition]) -> bool | None:
-    for one in conditions:
-        if one.operator in ("is true", "is not false") or (
-            one.operator == "=" and one.values and one.values[0].lower() in ("t", "true")
-        ):
-            return True
-        if one.operator in ("is false", "is not true") or (
-            one.operator == "=" and one.values and one.values[0].lower() in ("f", "false")
-        ):
-            return False
-        if one.operator == "<>" and one.values:
-            return one.values[0].lower() in ("f", "false")
-    return None
+    return name if led else None
 
 
 def unsure(identity: QueueIdentity) -> QueueIdentity:

@@ -32,8 +32,6 @@ from pgqdoctor.window import Beat, Look, Moment, Scene, Stream, observation_of, 
 
 Shown = TypeVar("Shown")
 T = TypeVar("T")
-MOST_MOMENTS = 600
-"""Moments kept open for the window: more than any window holds at the fastest interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +89,7 @@ class _Builder(Generic[T]):
         self.history = history
         self.judging = judging
         self.derive = derive
-        self.recent: deque[tuple[int, Moment]] = deque(maxlen=MOST_MOMENTS)
+        self.recent: deque[tuple[int, Moment]] = deque()
         self._wanted: int | None = None
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -114,6 +112,11 @@ class _Builder(Generic[T]):
     def grown(self, number: int, moment: Moment) -> None:
         with self._lock:
             self.recent.append((number, moment))
+            # Samples of hundreds of sessions are large: what is older than the window is kept compressed only.
+            while (
+                len(self.recent) > 2 and moment.beat.at - self.recent[1][1].beat.at >= self.judging.window_s
+            ):
+                self.recent.popleft()
         self._wake.set()
 
     def loaded(self, numbers: range) -> None:
@@ -182,7 +185,9 @@ class _Builder(Generic[T]):
             recent = [moment for place, moment in self.recent if place <= number]
             known = any(place == number for place, _ in self.recent)
         window = tuple(window_of(recent, self.judging.window_s)) if known else ()
-        whole = bool(window) and (window[0].beat.resumed or len(window) < len(recent))
+        whole = bool(window) and (
+            window[0].beat.resumed or window[-1].beat.at - window[0].beat.at >= self.judging.window_s - 0.05
+        )
         return window if whole else self.history.moments(number, self.judging.window_s)
 
     def _note(self, number: int) -> None:
@@ -258,8 +263,9 @@ class RecordedFeed(Generic[T]):
 
     def __init__(self, path: Path, judging: Judging, derive: Callable[[Frame], T]) -> None:
         self.history = History(most_beats=1_000_000, most_bytes=1 << 40)
-        self.source = path.name
         self.opened = open_recording(path, self.history)
+        cut, redacted = self.opened.cut, self.opened.header.redacted
+        self.source = f"{path.name}{', redacted' if redacted else ''}{', cut off at its end' if cut else ''}"
         self._builder = _Builder(self.history, judging, derive)
 
     def start(self, post: Callable[[Posted[T]], None]) -> None:

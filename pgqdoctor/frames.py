@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pgqdoctor.check import Check
 from pgqdoctor.engine import diagnose
@@ -18,9 +18,11 @@ WINDOW_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """How frames are made: the window in seconds, and what ``engine.diagnose`` takes."""
+    """How frames are made: the window in seconds, the queues to look at (none: all), and what
+    ``engine.diagnose`` takes."""
 
     window_s: float = WINDOW_S
+    queues: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     limits: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -45,6 +47,13 @@ class Frame:
 def frame_of(seen: Observation, judging: Judging | None = None, *, since: float | None = None) -> Frame:
     """Judge an observation; ``since`` is the reading before the last, from which its waits are counted."""
     how = judging or Judging()
+    if how.queues:
+        seen = replace(
+            seen,
+            queues=tuple(
+                one for one in seen.queues if {one.name, f"{one.schema}.{one.table}"} & set(how.queues)
+            ),
+        )
     queues = build_queues(seen)
     report = diagnose(
         seen, only=how.only, ignore=how.ignore, limits=how.limits, checks=how.checks, queues=queues

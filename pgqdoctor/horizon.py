@@ -4,7 +4,7 @@ A row version is kept while the oldest transaction id or snapshot that counts fo
 than the transaction that ended it. What counts is written in ComputeXidHorizons() (procarray.c): the xid and
 the xmin of backends of the same database, walsenders with standby feedback, prepared transactions and the
 xmin of replication slots. What a lazy VACUUM holds (its xmin, and the xid it takes to truncate a table), catalog_xmin and snapshots of
-other databases do not.
+other databases do not. A transaction id of another database counts indirectly: each snapshot taken here while it runs shows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from pgqdoctor.observation import Observation, Reading, Sample, SampledSession
 from pgqdoctor.once import once
-from pgqdoctor.rows import SessionRow
+from pgqdoctor.rows import PreparedRow, SessionRow, StandbyRow
 from pgqdoctor.sqlread import text_fingerprint
 
 HolderKind = Literal["session", "prepared transaction", "replication slot", "standby"]
@@ -54,6 +54,8 @@ class Holder:
 
 MOSTLY: Final = 0.6
 """Share of the samples that a class must lead to be named."""
+LASTING_S: Final = 3.0
+"""Seconds a transaction must have been open for its snapshot to count by itself: statements of workers last milliseconds."""
 CLOSE: Final = 0.2
 """A second transaction stands close behind the leader if its age is at least this share of the leader's."""
 
@@ -79,7 +81,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The holders, the oldest first; derived ones (a snapshot that only shows another's xid) are left out."""
+    """The holders, the oldest first; a young snapshot that only shows another's xid is left out."""
 
     holders: tuple[Holder, ...]
 
@@ -93,55 +95,37 @@ class Horizon:
 def of_reading(reading: Reading, database: str) -> Horizon:
     """Return who holds the horizon of ``database`` at one reading.
 
-    A session blocked by a writer, or any snapshot taken while it runs, shows the writer's xid as its xmin:
-    where the xid's owner is known the snapshot is not accused. The owner may sit in another database:
-    snapshots look at the running transaction ids of all databases.
+    A session blocked by a writer, or any snapshot taken while it runs, shows the writer's xid as its xmin: where the xid's owner
+    is known, a young snapshot is not accused. The owner may sit in another database: snapshots look at the running transaction ids
+    of all databases. A snapshot that stays, such as a report's, would go on holding the horizon after the owner's end and is a
+    holder beside it.
     """
     holders: list[Holder] = []
-    owners = {row.xid: row for row in reading.sessions if row.xid is not None and not row.vacuuming}
-    prepared = {row.xid: row for row in reading.prepared}
+    owners = _owners(reading)
     blamed: set[int] = set()
+    lasting: list[Holder] = []
     slot_pids = {row.active_pid for row in reading.slots if row.xmin is not None}
-    standby_pids = {row.pid for row in reading.standbys}
+    standbys = {row.pid: row for row in reading.standbys}
+    connected = {row.pid for row in reading.sessions if row.database is not None}
     for row in reading.sessions:
-        if row.backend_type == "walsender" or row.pid in standby_pids:
-            continue
         if row.database is not None and row.database != database:
             continue
-        if row.vacuuming:
+        if row.vacuuming or _only_replicates(row, standbys.get(row.pid)):
             continue
         if row.xid is not None and row.xid_age is not None:
             holders.append(_session(row, "xid"))
-        if row.xmin is None or row.xmin_age is None:
-            continue
-        if row.xmin == row.xid:
+        if row.xmin is None or row.xmin_age is None or row.xmin == row.xid:
             continue
         owner = owners.get(row.xmin)
-        if owner is not None or row.xmin in prepared:
-            # The snapshot is as old as somebody's running transaction: that one decides, as long as it runs.
-            if owner is not None and owner.database != database and owner.xid not in blamed:
-                blamed.add(row.xmin)
-                holders.append(_session(owner, "xid"))
+        if owner is None:
+            holders.append(_session(row, "xmin"))
             continue
-        holders.append(_session(row, "xmin"))
-    for one in reading.prepared:
-        if one.database == database:
-            holders.append(
-                Holder(
-                    kind="prepared transaction",
-                    name=one.gid,
-                    pid=None,
-                    age=one.xid_age,
-                    seconds=one.prepared_age_s,
-                    by="xid",
-                    state="prepared",
-                    query=None,
-                    database=one.database,
-                    role=one.owner,
-                    application="",
-                    identifier=one.xid,
-                )
-            )
+        if lasts(row):
+            lasting.append(_session(row, "xmin"))
+        if owner.database != database and row.xmin not in blamed:
+            blamed.add(row.xmin)
+            holders.append(owner)
+    holders.extend(_prepared(row) for row in reading.prepared if row.database == database)
     for slot in reading.slots:
         if slot.xmin is not None and slot.xmin_age is not None:
             holders.append(
@@ -161,7 +145,9 @@ def of_reading(reading: Reading, database: str) -> Horizon:
                 )
             )
     for standby in reading.standbys:
-        if standby.xmin is not None and standby.xmin_age is not None and standby.pid not in slot_pids:
+        if standby.pid in connected or standby.pid in slot_pids:
+            continue
+        if standby.xmin is not None and standby.xmin_age is not None:
             holders.append(
                 Holder(
                     kind="standby",
@@ -178,25 +164,89 @@ def of_reading(reading: Reading, database: str) -> Horizon:
                     identifier=standby.xmin,
                 )
             )
-    # At the same age the older transaction leads: it was there first.
-    holders.sort(key=lambda one: (-one.age, -(one.seconds or 0.0)))
+    for one in lasting:
+        owner = owners[one.identifier]
+        beside = next((place for place, each in enumerate(holders) if each == owner), len(holders))
+        # Of a writer elsewhere only the snapshots taken here hold this database's horizon.
+        before = owner.database != database and (one.seconds or 0.0) >= MOSTLY * (owner.seconds or 0.0)
+        holders.insert(beside if before else beside + 1, one)
+    # At the same age the order stays: a snapshot beside the writer that it shows.
+    holders.sort(key=lambda one: -one.age)
     return Horizon(holders=tuple(holders))
 
 
+def lasts(row: SessionRow) -> bool:
+    """Tell whether a session's snapshot is open for so long that it holds by itself, whosever transaction id it shows.
+
+    One that waits for a lock goes on as soon as that transaction ends.
+    """
+    return (row.xact_age_s or 0.0) >= LASTING_S and row.wait_type != "Lock"
+
+
+def _owners(reading: Reading) -> dict[int, Holder]:
+    """Return the writers of all databases by their transaction ids."""
+    found = {
+        row.xid: _session(row, "xid")
+        for row in reading.sessions
+        if row.xid is not None and row.xid_age is not None and not row.vacuuming
+    }
+    return found | {row.xid: _prepared(row) for row in reading.prepared}
+
+
+def _only_replicates(row: SessionRow, standby: StandbyRow | None) -> bool:
+    """Tell whether a session is a walsender whose xmin is told elsewhere, or ignored as that of logical decoding.
+
+    A walsender connected to a database that does not stream runs statements, such as the first copy of a subscribed table: its
+    snapshot counts like any other.
+    """
+    if row.backend_type != "walsender" and standby is None:
+        return False
+    return row.database is None or (standby is not None and standby.state in ("catchup", "streaming"))
+
+
 def of(observation: Observation) -> Horizon:
-    """Return the holders at the end of the window."""
-    return of_reading(observation.last, observation.server.database)
+    """Return the holders at the end of the window, with writers of other databases that most samples show."""
+    database = observation.server.database
+    found = of_reading(observation.last, database).holders
+    more = tuple(one for one in _elsewhere(observation) if one not in found)
+    if not more:
+        return Horizon(holders=found)
+    return Horizon(holders=tuple(sorted((*found, *more), key=lambda one: -one.age)))
 
 
 def stayed(observation: Observation, holder: Holder) -> bool:
     """Tell whether the holder held the same transaction at the beginning of the window already."""
-    return (holder.kind, holder.pid, holder.identifier, holder.name) in _at_first(observation)
+    return _key(holder) in _at_first(observation)
+
+
+def _key(holder: Holder) -> tuple[HolderKind, int | None, int, str]:
+    return (holder.kind, holder.pid, holder.identifier, holder.name)
 
 
 @once
 def _at_first(observation: Observation) -> frozenset[tuple[HolderKind, int | None, int, str]]:
     before = of_reading(observation.first, observation.server.database)
-    return frozenset((one.kind, one.pid, one.identifier, one.name) for one in before.holders)
+    # A writer elsewhere holds this horizon through snapshots that come and go.
+    return frozenset(_key(one) for one in (*before.holders, *_owners(observation.first).values()))
+
+
+@once
+def _elsewhere(observation: Observation) -> tuple[Holder, ...]:
+    """Writers of other databases, open all the time, that the oldest snapshot of this database shows in most samples.
+
+    A sample tells no transaction ids. A writer's age only grows, so the snapshots that show it are as old as it was at some
+    moment of the window.
+    """
+    before = {xid: one.age for xid, one in _owners(observation.first).items()}
+    lags = [max(map(_age, _holding(sample)), default=0) for sample in observation.samples]
+    found = [
+        one
+        for xid, one in _owners(observation.last).items()
+        if one.database != observation.server.database
+        and xid in before
+        and sum(1 for lag in lags if before[xid] <= lag <= one.age) > MOSTLY * len(lags)
+    ]
+    return tuple(sorted(found, key=lambda one: -one.age)[:1])
 
 
 @once
@@ -316,4 +366,21 @@ def _session(row: SessionRow, by: Literal["xid", "xmin"]) -> Holder:
         role=row.role,
         application=row.application or (row.backend_type or "" if row.role is None else ""),
         identifier=identifier or 0,
+    )
+
+
+def _prepared(row: PreparedRow) -> Holder:
+    return Holder(
+        kind="prepared transaction",
+        name=row.gid,
+        pid=None,
+        age=row.xid_age,
+        seconds=row.prepared_age_s,
+        by="xid",
+        state="prepared",
+        query=None,
+        database=row.database,
+        role=row.owner,
+        application="",
+        identifier=row.xid,
     )

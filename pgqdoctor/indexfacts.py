@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
 
+from pgqdoctor import claiming
 from pgqdoctor.features import Feature
 from pgqdoctor.observation import Observation, Server
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
-from pgqdoctor.sqlfacts import Condition, Write
+from pgqdoctor.sqlfacts import Claim, Condition, Read, Write
 from pgqdoctor.sqltext import Unparsable, parse, split
 from pgqdoctor.statements import SeenStatement
 
@@ -128,13 +129,14 @@ def _same(column: str, value: str) -> bool:
 
 
 def serves_claim(queue: Queue, index: IndexRow) -> bool:
-    """Tell whether a claim needs the index: its plan uses it, or it leads with what the claim asks for and is used.
+    """Tell whether a claim or a poll needs the index: its plan uses it, or it leads with what they ask for and is used.
 
     The plan seen is one of several a claim may have, so an index that was scanned in the window and fits is not given
     away.
     """
     used = {name for one in queue.plans for name in one.facts.indexes}
-    if index.name in used:
+    family = (index, *counterparts(queue, index))
+    if any(one.name in used for one in family):
         return True
     if used and scans_in_window(queue, index) == 0:
         return False
@@ -142,14 +144,39 @@ def serves_claim(queue: Queue, index: IndexRow) -> bool:
     return fits_claim(queue, index)
 
 
+def counterparts(queue: Queue, index: IndexRow) -> tuple[IndexRow, ...]:
+    """Return the indexes of the queue's partitions and of their parent that are made alike.
+
+    An index of a partitioned table holds nothing: plans and counters name those of its partitions. Column numbers may
+    differ between a parent and its partitions, so that their definitions are compared where they are known.
+    """
+    if queue.table.kind != "p":
+        return ()
+    return tuple(
+        one
+        for one in queue.catalog.indexes
+        if one.oid != index.oid and one.table in queue.oids and _shape(one) == _shape(index)
+    )
+
+
+def _shape(index: IndexRow) -> tuple[object, ...]:
+    """What pg_get_indexdef() says after the table's name, which is the same on a partition."""
+    definition = index.definition or ""
+    return (index.method, index.predicate, definition.partition(" USING ")[2] or index.key_columns)
+
+
 def fits_claim(queue: Queue, index: IndexRow) -> bool:
-    """Tell whether an index leads with what a claim asks for, or holds by its predicate what the claim asks for."""
+    """Tell whether an index leads with what a claim or an unlocked poll asks for, or holds it by its predicate."""
+    searches: tuple[Claim | Read, ...] = (
+        *(one.claim for one in queue.claims),
+        *(one.read for one in claiming.polls(queue)),
+    )
     asked = {
         column
-        for one in queue.claims
+        for one in searches
         for column in (
-            *_columns(one.claim.conditions),
-            *(key.column for key in one.claim.order if key.column is not None),
+            *_columns(one.conditions),
+            *(key.column for key in one.order if key.column is not None),
         )
     }
     leading = queue.index_columns(index)[:1]
@@ -166,8 +193,9 @@ def _columns(conditions: Iterable[Condition]) -> Iterable[str]:
 
 
 def scans_in_window(queue: Queue, index: IndexRow) -> int:
-    """Return how often the index was scanned in the window."""
-    return sum(row.scans for row in queue.index_churn if row.oid == index.oid)
+    """Return how often the index was scanned in the window, on all partitions together."""
+    oids = {one.oid for one in (index, *counterparts(queue, index))}
+    return sum(row.scans for row in queue.index_churn if row.oid in oids)
 
 
 def scans_ever(seen: Observation, index: IndexRow) -> int | None:

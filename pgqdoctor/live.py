@@ -195,7 +195,7 @@ class Poller(threading.Thread):
             try:
                 self._poll_one_connection()
             except PgqdoctorError as error:
-                if error.exit_code == USAGE:
+                if error.exit_code == USAGE and not self._ever_connected:
                     self._post(LinkState(kind="failed", reason=error.message))
                     return
                 reason = error.message

@@ -7,8 +7,9 @@ put in is shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from pgqdoctor.observation import Catalog, QueueIdentity
@@ -34,7 +35,8 @@ class Explainable:
 
     ``select`` finds the jobs without locking, ``locking`` with its lock, ``whole`` is the statement itself;
     ``harmless`` tells whether it may be executed at all, ``reason`` why not. ``unknown`` are parameters that
-    no value could be found for: they stand as NULL, and the plan is not executed.
+    no value could be found for: they stand as NULL, and the plan is not executed. ``wanted`` are the columns they
+    are compared with: a value that a job has would do.
     """
 
     select: str | None
@@ -44,27 +46,33 @@ class Explainable:
     unknown: tuple[str, ...]
     harmless: bool
     reason: str
+    wanted: tuple[str, ...] = ()
 
 
 def make_explainable(
-    statement: Statement, claim: Claim, identity: QueueIdentity, catalog: Catalog
+    statement: Statement,
+    claim: Claim,
+    identity: QueueIdentity,
+    catalog: Catalog,
+    job: Mapping[str, str] = MappingProxyType({}),
 ) -> Explainable:
-    """Prepare a claim for EXPLAIN."""
+    """Prepare a claim for EXPLAIN. ``job`` maps columns to the values of some job, for what nothing else tells."""
     columns = {row.name: row for row in catalog.columns_of(identity.oid)}
     values: dict[int, str] = {}
-    unknown: list[str] = []
+    wanted: dict[int, str] = {}
     select = finding_select(statement.text, claim)
     locking = locking_select(statement.text, claim)
     needed = {use.number for use in parameters_of(select)} if select else set()
     for use in parameters_of(statement.text):
-        value = literal_for(use, identity, columns)
+        value = literal_for(use, identity, columns, job)
         if value is None:
             value = "NULL"
-            if use.number in needed:
-                unknown.append(f"${use.number}")
+            if use.role == "compare" and use.column in columns:
+                wanted.setdefault(use.number, use.column or "")
         if values.get(use.number) in (None, "NULL"):
             values[use.number] = value
-    filled = fill_parameters(select, values) if select else None
+    unknown = [number for number in sorted(needed) if values[number] == "NULL"]
+    filled = _filled(select, values) if select else None
     harmless = filled is not None and is_harmless(filled)
     reason = "" if harmless else "it calls a function that is not known to be harmless"
     row = catalog.table(identity.oid)
@@ -74,13 +82,22 @@ def make_explainable(
         harmless, reason = False, "the part that finds the job could not be taken out of the statement"
     return Explainable(
         select=filled,
-        locking=fill_parameters(locking, values) if locking else None,
-        whole=fill_parameters(statement.text, values),
+        locking=_filled(locking, values) if locking else None,
+        whole=_filled(statement.text, values),
         parameters={f"${number}": value for number, value in sorted(values.items()) if number in needed},
-        unknown=tuple(unknown),
+        unknown=tuple(f"${number}" for number in unknown),
         harmless=harmless,
         reason=reason,
+        wanted=tuple(dict.fromkeys(wanted[number] for number in unknown if number in wanted)),
     )
+
+
+def _filled(text: str, values: dict[int, str]) -> str | None:
+    """Return the text with values in the place of its parameters, None where it cannot be written back."""
+    try:
+        return fill_parameters(text, values)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +120,12 @@ def make_generic(statement: Statement, claim: Claim) -> Generic | None:
     return Generic(select=text, parameters=len(numbers))
 
 
-def literal_for(use: ParameterUse, identity: QueueIdentity, columns: dict[str, ColumnRow]) -> str | None:
+def literal_for(
+    use: ParameterUse,
+    identity: QueueIdentity,
+    columns: dict[str, ColumnRow],
+    job: Mapping[str, str] = MappingProxyType({}),
+) -> str | None:
     """Return an SQL literal for one parameter, None where nothing tells a value that the statement would use."""
     if use.role == "limit":
         return CLAIMED_AT_ONCE
@@ -114,7 +136,12 @@ def literal_for(use: ParameterUse, identity: QueueIdentity, columns: dict[str, C
     column = columns.get(use.column) if use.column else None
     if column is None:
         return None
+    if use.role == "other" and use.factor:
+        # now() - make_interval(secs => $1): nothing more than the time itself.
+        return "0" if column.type_category == "D" else None
     values = _values_for(column, use.operator, identity)
+    if not values and column.name in job:
+        values = [_literal(job[column.name])]
     if use.role == "set" and column.name == identity.roles.state and identity.running_values:
         # A claim that left the state as it is would not be measured as the update it is.
         values = [_literal(identity.running_values[0])]
@@ -128,6 +155,10 @@ def literal_for(use: ParameterUse, identity: QueueIdentity, columns: dict[str, C
 
 def _values_for(column: ColumnRow, operator: str | None, identity: QueueIdentity) -> Sequence[str]:
     roles = identity.roles
+    if column.type_category == "D":
+        return ["now()"]
+    if column.name == roles.state and operator in ("<", ">") and identity.ready_values:
+        return [_literal(value) for value in _beside(column, operator, identity.ready_values)]
     if column.name == roles.state and operator not in ("<>", "not in", ">", ">="):
         if column.type_category == "B":
             return [identity.ready_values[0] if identity.ready_values else "true"]
@@ -138,11 +169,31 @@ def _values_for(column: ColumnRow, operator: str | None, identity: QueueIdentity
         ]
     if column.name == roles.state:
         return [_literal(value) for value in identity.finished_values or identity.running_values]
-    if column.type_category == "D":
-        return ["now()"]
     if column.name == roles.attempts:
         return ["1000"]
     return _common(column)
+
+
+def _beside(column: ColumnRow, operator: str, ready: Sequence[str]) -> Sequence[str]:
+    """A bound that the ready states keep: ``state < 'active' AND state = 'created'`` must not become false.
+
+    The next label of an enum, the next whole number, and for a text one that sorts after (or before) in every collation.
+    """
+    above = operator == "<"
+    if column.enum_labels:
+        places = [column.enum_labels.index(value) for value in ready if value in column.enum_labels]
+        if not places:
+            return ()
+        place = max(places) + 1 if above else min(places) - 1
+        return column.enum_labels[place : place + 1] if place >= 0 else ()
+    if column.type_category == "N":
+        numbers = [int(value) for value in ready if value.lstrip("-").isdigit()]
+        if not numbers:
+            return ()
+        return [str(max(numbers) + 1 if above else min(numbers) - 1)]
+    if column.type_category == "S":
+        return [max(ready) + "z"] if above else [""]
+    return ()
 
 
 def _common(column: ColumnRow) -> list[str]:

@@ -101,6 +101,7 @@ class _Redactor:
             TableRow: {"owner": role},
             ColumnRow: {
                 "common_values": lambda values: tuple(map(self.literal, values)),
+                "seen_values": lambda values: tuple(map(self.literal, values)),
                 "default_expression": text,
             },
             IndexRow: {"predicate": text, "definition": text, "expressions": text},
@@ -208,4 +209,5 @@ def _state_values(seen: Observation | Scene) -> frozenset[str]:
         kept.update(column.enum_labels)
         if (column.table, column.name) in states:
             kept.update(column.common_values)
+            kept.update(column.seen_values)
     return frozenset(kept)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity, worst
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue, build_queues
+from pgqdoctor.queue import Queue, SeenClaim, build_queues
 from pgqdoctor.triangle import Triangle, triangle_of
 
 SCHEMA = "pgqdoctor.report/1"
@@ -261,10 +261,19 @@ def notes_of(seen: Observation) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _by_meaning(queue: Queue) -> list[SeenClaim]:
+    """The queue's claims, how jobs are taken first: a guarded update by key beside it finishes them or puts them back."""
+    claims = [one for one in queue.claims if one.seen.seen] or list(queue.claims)
+    return sorted(
+        claims,
+        key=lambda one: (one.claim.by_key, one.seen.statement.text != queue.identity.claim_sql),
+    )
+
+
 def queue_facts(queue: Queue, triangle: Triangle | None = None) -> QueueFacts:
     """Return one queue as the report shows it."""
     identity, probe, churn = queue.identity, queue.probe, queue.churn
-    claims = [one for one in queue.claims if one.seen.seen] or list(queue.claims)
+    claims = _by_meaning(queue)
     plan = queue.plan
     claimed = [one.seen for one in queue.claims if one.seen.calls and (one.claim.writes or one.claim.lock)]
     # A function may also return a row of NULLs for "nothing": its rows are then an upper bound.

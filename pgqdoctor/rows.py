@@ -34,7 +34,8 @@ class SessionRow:
     query_id: int | None
     query: str | None
     vacuuming: bool
-    """True where pg_stat_progress_vacuum has the pid: the horizon ignores the xmin of a lazy VACUUM."""
+    """True for a lazy VACUUM, whose xmin the horizon ignores: pg_stat_progress_vacuum has its pid, or that of its leader, or it
+    still waits for the table's lock."""
     backend_start_s: float | None
     """Seconds since the backend started; with the pid it identifies a session across pid reuse."""
     subtransactions: int | None = None
@@ -264,6 +265,8 @@ class ColumnRow:
     """True where the statistics shown are those of the whole inheritance tree."""
     default_expression: str | None = None
     """The column's default (or generation expression) as SQL; None also where reading it would have to wait for a lock."""
+    seen_values: tuple[str, ...] = ()
+    """Values met in an index that begins with the column, where the statistics do not tell the states."""
     correlation: float | None = None
     """pg_stats.correlation: 1 or -1 where the rows lie in the order of the column, 0 where they lie anyhow."""
 

@@ -178,6 +178,7 @@ def _function(
         exception_blocks=0,
         dynamic=dynamic,
         unread=tuple(unread),
+        variables=variables,
     )
 
 

@@ -212,6 +212,8 @@ class FunctionBody:
     exception_blocks: int
     dynamic: bool
     unread: tuple[Unread, ...]
+    variables: frozenset[str] = frozenset()
+    """Names that are no columns: arguments, declared variables, loop targets."""
 
 
 ParameterRole = Literal["compare", "limit", "offset", "interval", "set", "other"]
@@ -224,7 +226,8 @@ class ParameterUse:
     ``role`` is "compare" where it is compared with ``column`` by ``operator`` (the words of Condition), "set"
     where it is assigned to ``column``, "interval" where the text makes it an interval; for "interval" and
     "other" the column and operator tell the comparison it is part of, if any. ``cast`` is the type the text
-    gives it. ``array`` is true where it stands for a whole array, as in = ANY ($1).
+    gives it. ``array`` is true where it stands for a whole array, as in = ANY ($1), ``factor`` where it is an argument
+    of a function or an operand of * or ||, so that it has another type than the column.
     """
 
     number: int
@@ -234,3 +237,4 @@ class ParameterUse:
     operator: str | None
     cast: str | None
     array: bool = False
+    factor: bool = False

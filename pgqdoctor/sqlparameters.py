@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,16 +62,35 @@ def _uses(piece: Piece) -> Iterator[ParameterUse]:
             marks.inserted(level)
         for condition in level.where:
             marks.condition(condition, level)
+    unnested = marks.unnested(root)
     casts = {id(node.arg): node.typeName for node in nodes(root) if isinstance(node, ast.TypeCast)}
     arrays = {
         id(node.rexpr.arg if isinstance(node.rexpr, ast.TypeCast) else node.rexpr)
         for node in nodes(root)
         if isinstance(node, ast.A_Expr) and node.kind in (A_Expr_Kind.AEXPR_OP_ANY, A_Expr_Kind.AEXPR_OP_ALL)
     }
+    factors = {id(part) for node in nodes(root) for part in _factors(node)}
     for node in nodes(root):
         if isinstance(node, ast.ParamRef):
             use = marks.use(node, casts.get(id(node)))
-            yield replace(use, array=True) if id(node) in arrays else use
+            yield replace(use, array=id(node) in arrays | unnested, factor=id(node) in factors)
+
+
+def _factors(node: Any) -> Iterator[Any]:
+    """Yield the parameters that a function or * or || takes: they have another type than what comes of it."""
+    from pglast import ast
+
+    from pgqdoctor.sqlscope import dotted, without_casts
+
+    parts: tuple[Any, ...] = ()
+    if isinstance(node, ast.FuncCall):
+        parts = node.args or ()
+    elif isinstance(node, ast.A_Expr) and dotted(node.name) in ("*", "/", "||"):
+        parts = (node.lexpr, node.rexpr)
+    for part in parts:
+        bare = without_casts(part.arg if isinstance(part, ast.NamedArgExpr) else part)
+        if isinstance(bare, ast.ParamRef):
+            yield bare
 
 
 class _Marks:
@@ -134,6 +153,30 @@ class _Marks:
             for side in (part.lexpr, part.rexpr):
                 self.value(side, "compare", test.table, test.column, test.operator)
 
+    def unnested(self, root: Any) -> set[int]:
+        """Mark arrays that are joined as rows: ``unnest($1) AS queue`` stands for queues. Return their nodes' ids."""
+        from pglast import ast
+
+        from pgqdoctor.sqlscope import dotted, nodes, without_casts
+
+        found: set[int] = set()
+
+        def mark(call: Any, name: str | None) -> None:
+            if not isinstance(call, ast.FuncCall) or dotted(call.funcname).rpartition(".")[2] != "unnest":
+                return
+            array = without_casts(call.args[0]) if call.args else None
+            if name and isinstance(array, ast.ParamRef):
+                self.roles.setdefault(id(array), ("compare", None, name, "in"))
+                found.add(id(array))
+
+        for node in nodes(root):
+            if isinstance(node, ast.ResTarget):
+                mark(node.val, node.name)
+            elif isinstance(node, ast.RangeFunction) and node.alias is not None and node.functions:
+                columns = node.alias.colnames
+                mark(node.functions[0][0], columns[0].sval if columns else node.alias.aliasname)
+        return found
+
     def use(self, node: Any, type_name: Any) -> ParameterUse:
         from pgqdoctor.sqlscope import deparse
 
@@ -144,6 +187,64 @@ class _Marks:
         return ParameterUse(
             number=node.number or 0, role=role, table=table, column=column, operator=operator, cast=cast
         )
+
+
+def variables_as_parameters(
+    text: str, variables: Collection[str], types: Mapping[str, str]
+) -> str | None:
+    """Return a statement of a function with its variables as parameters, None where it cannot be written back.
+
+    ``types`` are those of the arguments, by name: without them ``$1 IS NULL`` would have none. A name that a table of the
+    statement has as an alias, and one that stands alone on the left of a comparison in the manner of a column, is judged as
+    the reader of conditions judges it.
+    """
+    from pglast import ast
+
+    from pgqdoctor.sqlconditions import Reader
+    from pgqdoctor.sqlscope import levels_of, nodes
+
+    try:
+        root = parse(without_prepare(next(iter(split(text))))).stmt
+        tree = levels_of(root)
+        reader = Reader(variables)
+        aliases = {item.alias for level in tree.levels for item in level.scope()}
+        first = max((node.number or 0 for node in nodes(root) if isinstance(node, ast.ParamRef)), default=0)
+        numbers: dict[str, int] = {}
+        replacing: dict[int, Any] = {}
+        for node in nodes(root):
+            if not isinstance(node, ast.ColumnRef) or not reader.is_variable(node):
+                continue
+            names = [part.sval for part in node.fields or () if isinstance(part, ast.String)]
+            if len(names) != len(node.fields or ()) or (len(names) > 1 and names[0] in aliases):
+                continue
+            name = ".".join(names)
+            number = numbers.setdefault(name, first + len(numbers) + 1)
+            declared = types.get(names[-1] if len(names) > 1 else name)
+            cast = f"${number}::{declared}" if declared else f"${number}"
+            replacing[id(node)] = _expressions(cast)[0]
+        if not replacing:
+            return text
+        return printed(_with(root, replacing))
+    except (Unparsable, StopIteration, RecursionError, ValueError):
+        return None
+
+
+def _with(node: Any, replacing: Mapping[int, Any]) -> Any:
+    """Return a tree with some nodes replaced, by their ids; nodes are changed in place."""
+    from pglast import ast
+
+    if isinstance(node, tuple):
+        return tuple(_with(item, replacing) for item in node)
+    if id(node) in replacing:
+        return replacing[id(node)]
+    if isinstance(node, ast.Node):
+        for name in node:
+            old = getattr(node, name)
+            if isinstance(old, (tuple, ast.Node)):
+                new = _with(old, replacing)
+                if new is not old and new != old:
+                    setattr(node, name, new)
+    return node
 
 
 def fill_parameters(text: str, values: Mapping[int, str]) -> str:
@@ -257,3 +358,35 @@ def _replaced(node: Any, values: Mapping[int, tuple[Any, ...]]) -> Any:
             if isinstance(value, ast.Integer):
                 return ast.A_Const(isnull=False, val=ast.Integer(ival=-(value.ival or 0)))
     return node
+
+
+def argument_types(arguments: str) -> dict[str, str]:
+    """Return the types of a function's named arguments, as pg_get_function_arguments writes them."""
+    from pgqdoctor.sqltext import scan
+
+    found: dict[str, str] = {}
+    try:
+        tokens = scan(arguments)
+    except Unparsable:
+        return found
+    depth = 0
+    item: list[Any] = []
+
+    def close() -> None:
+        names = [arguments[token.start : token.end + 1] for token in item]
+        if names and names[0].lower() in ("in", "inout", "variadic"):
+            del names[0], item[0]
+        until = next((at for at, word in enumerate(names) if word.upper() == "DEFAULT"), len(names))
+        if until > 1 and names[0].lower() != "out":
+            found[names[0].strip('"')] = arguments[item[1].start : item[until - 1].end + 1]
+
+    for token in tokens:
+        depth += {"ASCII_40": 1, "ASCII_91": 1, "ASCII_41": -1, "ASCII_93": -1}.get(token.name, 0)
+        if token.name == "ASCII_44" and not depth:
+            close()
+            item = []
+        else:
+            item.append(token)
+    if item:
+        close()
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HARMLESS_FUNCTIONS",
+    "Uses",
     "fill_parameters",
     "finding_select",
     "first_statement",
     "functions_called",
     "is_harmless",
+    "joining_select",
     "locking_select",
     "parameters_of",
     "quote_ident",
     "renumber_parameters",
+    "uses_of",
 ]
 
 _SAFE = re.compile(r"[a-z_][a-z0-9_]*\Z")
@@ -76,6 +80,35 @@ def finding_select(text: str, claim: Claim) -> str | None:
 def locking_select(text: str, claim: Claim) -> str | None:
     """Return the same SELECT as finding_select with its locking clauses; None where the claim has no lock."""
     return _select(text, claim, keep_locks=True) if claim.lock is not None else None
+
+
+def joining_select(text: str) -> str | None:
+    """Return ``SELECT 1`` over the tables and WHERE of an UPDATE or DELETE, without locking clauses; None for anything else.
+
+    The planner joins it as it joins the statement itself, and EXPLAIN of it needs no privilege to write.
+    """
+    from pglast import ast
+
+    from pgqdoctor.sqlscope import nodes
+
+    try:
+        pieces = [parse(without_prepare(piece)).stmt for piece in split(text)]
+    except (Unparsable, RecursionError):
+        return None
+    node: Any = pieces[0] if len(pieces) == 1 else None
+    if not isinstance(node, (ast.UpdateStmt, ast.DeleteStmt)):
+        return None
+    select: Any = parse(next(split("SELECT 1"))).stmt
+    sources = node.fromClause if isinstance(node, ast.UpdateStmt) else node.usingClause
+    select.fromClause = (node.relation, *(sources or ()))
+    select.whereClause = node.whereClause
+    select.withClause = node.withClause
+    for part in nodes(select):
+        if isinstance(part, (ast.InsertStmt, ast.UpdateStmt, ast.DeleteStmt, ast.MergeStmt)):
+            return None
+        if isinstance(part, ast.SelectStmt):
+            part.lockingClause = None
+    return printed(select)
 
 
 def _select(text: str, claim: Claim, *, keep_locks: bool) -> str | None:
@@ -260,7 +293,7 @@ def is_harmless(text: str, *, harmless: Collection[str] = HARMLESS_FUNCTIONS) ->
             if isinstance(node, ast.SelectStmt) and node.intoClause is not None:
                 return False
             if isinstance(node, ast.FuncCall):
-                name = dotted(node.funcname)
+                name = _one_name(node.funcname)
                 if name.removeprefix("pg_catalog.") not in harmless and name not in harmless:
                     return False
             elif isinstance(node, ast.A_Expr):
@@ -282,6 +315,69 @@ def is_harmless(text: str, *, harmless: Collection[str] = HARMLESS_FUNCTIONS) ->
             ):
                 return False
     return bool(statements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """Every name in a statement that the server looks up, without its schema; ``schemas`` are those written.
+
+    ``attributes`` are names after a dot: ``j.due`` is a call of due(jobs) where the table has no such column.
+    """
+
+    relations: frozenset[str]
+    functions: frozenset[str]
+    types: frozenset[str]
+    attributes: frozenset[str]
+    schemas: frozenset[str]
+
+
+def uses_of(text: str) -> Uses:
+    """Return the names that a text uses.
+
+    Raises ValueError where a statement does not parse.
+    """
+    from pglast import ast
+
+    from pgqdoctor.sqlscope import nodes
+
+    relations: set[str] = set()
+    functions: set[str] = set()
+    types: set[str] = set()
+    attributes: set[str] = set()
+    schemas: set[str] = set()
+
+    def named(parts: Any, into: set[str]) -> None:
+        words = [part.sval for part in parts or () if isinstance(part, ast.String)]
+        into.update(words[-1:])
+        schemas.update(words[:-1])
+
+    for root in _parsed(text):
+        for node in nodes(root):
+            if isinstance(node, ast.RangeVar):
+                relations.add(node.relname)
+                schemas.update([node.schemaname] if node.schemaname else [])
+            elif isinstance(node, ast.FuncCall):
+                named(node.funcname, functions)
+            elif isinstance(node, ast.TypeName):
+                named(node.names, types)
+            elif isinstance(node, ast.ColumnRef) and len(node.fields) > 1:
+                attributes.update(part.sval for part in node.fields[1:] if isinstance(part, ast.String))
+            elif isinstance(node, ast.A_Indirection):
+                attributes.update(part.sval for part in node.indirection if isinstance(part, ast.String))
+    return Uses(
+        relations=frozenset(relations),
+        functions=frozenset(functions),
+        types=frozenset(types),
+        attributes=frozenset(attributes),
+        schemas=frozenset(schemas),
+    )
+
+
+def _one_name(names: Any) -> str:
+    """Join the parts of a name; one with a dot in a part is no name of PostgreSQL's own."""
+    from pgqdoctor.sqlscope import dotted
+
+    return "" if any("." in str(getattr(part, "sval", "")) for part in names or ()) else dotted(names)
 
 
 def _harmless_operator(name: str) -> bool:

@@ -32,7 +32,7 @@ DEFAULTS: Final = {
 """PostgreSQL's own defaults (seconds, milliseconds, rows), used where the role may not see the settings. No maximal
 threshold stands for the versions that have none."""
 
-HELD_S: Final = 3.0
+HELD_S: Final = horizon.LASTING_S
 """Seconds a transaction must have been open to count as holding the horizon: claims last milliseconds."""
 HELD_AGE: Final = 1_000
 """Transactions by which short transactions, one after the other, keep the horizon behind at every sample. Busy
@@ -114,6 +114,21 @@ class LeafUpkeep:
     def beyond(self) -> float:
         """Dead rows as a multiple of the trigger."""
         return self.dead / max(self.trigger, 1)
+
+
+def overdue_s(leaf: LeafUpkeep) -> float | None:
+    """Seconds since the dead rows passed the trigger, at today's rate; None where they have not.
+
+    A vacuum that passed since leaves what it could not remove: then it was passed at the latest when vacuum ended.
+    """
+    if leaf.dead <= leaf.trigger:
+        return None
+    ages = (leaf.counters.last_autovacuum_s, leaf.counters.last_vacuum_s)
+    since_vacuum = min((age for age in ages if age is not None), default=None)
+    if leaf.making <= 0:
+        return since_vacuum if since_vacuum is not None else float("inf")
+    grown = (leaf.dead - leaf.trigger) / leaf.making
+    return grown if since_vacuum is None else min(grown, since_vacuum)
 
 
 def leaves_of(seen: Observation, queue: Queue) -> tuple[LeafUpkeep, ...]:

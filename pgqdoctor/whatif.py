@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pgqdoctor import horizon
 from pgqdoctor.observation import Observation, Reading, Sample
 
 _PID: Final = re.compile(r"pg_(?:terminate|cancel)_backend\((\d+)\)")
@@ -43,7 +44,7 @@ def ended_by(statements: Iterable[str]) -> Culprits:
 def without(seen: Observation, culprits: Culprits) -> Observation:
     """Return the observation without the culprits: their locks go too, and the waits of those who wait for nobody else.
 
-    A snapshot that is as old as a culprit's transaction has waited for it or was taken beside it, and goes with it.
+    A young snapshot that is as old as a culprit's transaction has waited for it or was taken beside it, and goes with it.
     """
     return replace(
         seen,
@@ -68,7 +69,11 @@ def _reading(reading: Reading, culprits: Culprits) -> Reading:
     freed = {row.pid for row in reading.locks if row.blocked_by and set(row.blocked_by) <= gone}
     return replace(
         reading,
-        sessions=tuple(row for row in reading.sessions if row.pid not in pids and row.xmin not in xids),
+        sessions=tuple(
+            row
+            for row in reading.sessions
+            if row.pid not in pids and (row.xmin not in xids or horizon.lasts(row))
+        ),
         prepared=tuple(row for row in reading.prepared if row.gid not in culprits.prepared),
         slots=tuple(row for row in reading.slots if row.name not in culprits.slots),
         standbys=tuple(row for row in reading.standbys if row.pid not in pids),

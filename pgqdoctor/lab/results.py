@@ -71,6 +71,8 @@ class RaceResult:
     p99_ms: float
     buffers_per_claim: float
     """Pages touched by one claim on a half-consumed queue: EXPLAIN (ANALYZE, BUFFERS), rolled back."""
+    buffers_jobs: int
+    """Length of that queue, the consumed half included."""
     job_p50_ms: float
     job_p95_ms: float
     job_p99_ms: float

@@ -51,6 +51,8 @@ class StormOptions:
         for one in self.storms:
             held = "".join(f"-- held meanwhile: {statement}\n" for statement in one.held)
             parts[f"{one.name}, table"] = one.setup.strip()
+            if one.history:
+                parts[f"{one.name}, before"] = one.history.strip()
             parts[f"{one.name}, sick"] = held + one.sick
             parts[f"{one.name}, cured"] = one.cured
         return parts
@@ -103,6 +105,10 @@ def _cell(
             holder = stack.enter_context(ground.connect())
             for statement in one.held:
                 run_sql(holder, statement)
+        if one.history:
+            run_sql(watcher, one.history)
+            if state == "cured":
+                run_sql(watcher, "VACUUM jobs")
         multixacts = _next_multixact(watcher)
 
         def sample() -> bool:

@@ -25,6 +25,22 @@ _CLAIM: Final = (
 _TAKE: Final = "UPDATE jobs SET state = 'running', claimed_at = now() WHERE id = :id;\n"
 _FINISH: Final = "DELETE FROM jobs WHERE id = :id;\n"
 _ENQUEUE: Final = "INSERT INTO jobs (state) VALUES ('ready');\n"
+_HISTORY: Final = """
+DO $$
+BEGIN
+    FOR place IN 1..60000 LOOP
+        PERFORM 1 FROM jobs WHERE id = place FOR UPDATE;
+        BEGIN
+            UPDATE jobs SET state = 'running' WHERE id = place;
+        EXCEPTION WHEN division_by_zero THEN
+            NULL;
+        END;
+    END LOOP;
+END
+$$;
+"""
+"""An EXCEPTION block is a subtransaction: locked outside of it and changed inside, each job gets a multixact."""
+_READ: Final = "\\set place random(1, 60000)\nSELECT state FROM jobs WHERE id = :place;\n"
 _BEGIN: Final = "\\set id 0\nBEGIN;\n"
 
 
@@ -43,6 +59,8 @@ class Storm:
     sick: str
     cured: str
     held: tuple[str, ...] = ()
+    history: str = ""
+    """What happened before the run, while the held session was there already."""
     needs: str = ""
 
 
@@ -95,6 +113,19 @@ STORMS: Final = (
         setup=_JOBS,
         sick=f"\\set id 0\n{_CLAIM}{_FINISH}{_ENQUEUE}",
         cured=f"\\set id 0\n{_CLAIM}{_FINISH}{_ENQUEUE}",
+        held=("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM jobs"),
+    ),
+    Storm(
+        name="multixact-history",
+        title="Readers meet the multixacts of 60,000 claims in savepoints that a held snapshot keeps",
+        mechanism="Each read of such a row looks up the members of its multixact, and so many do not fit the caches of "
+        "multixacts. Before PostgreSQL 17 each of the two caches had one lock for all of its pages and one size; since "
+        "then they have banks with a lock each, and settings. The cure ends the session and lets VACUUM clean up.",
+        setup="CREATE TABLE jobs (id integer PRIMARY KEY, state text NOT NULL, payload text NOT NULL DEFAULT 'x');\n"
+        "INSERT INTO jobs SELECT g, 'ready' FROM generate_series(1, 60000) AS g;\n",
+        history=_HISTORY,
+        sick=_READ,
+        cured=_READ,
         held=("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM jobs"),
     ),
     Storm(

@@ -100,7 +100,7 @@ def _says(cells: tuple[RaceResult, ...]) -> Iterator[str]:
     plain, indexed = most.get("skip-locked"), most.get("skip-locked-indexed")
     if plain is not None and indexed is not None:
         yield (
-            f"On a half-consumed queue of {number(plain.jobs)} jobs one claim touches "
+            f"On a half-consumed queue of {number(plain.buffers_jobs)} jobs one claim touches "
             f"{number(plain.buffers_per_claim)} buffers, with the partial index "
             f"{number(indexed.buffers_per_claim)}."
         )

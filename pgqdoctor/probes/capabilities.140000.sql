@@ -11,5 +11,4 @@ SELECT current_setting('server_version') AS version,
        pg_is_in_recovery() AS in_recovery,
        to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS started_at,
        pg_backend_pid() AS backend_pid,
-       current_schemas(false)::text[] AS search_path,
        current_setting('pg_stat_statements.track', true) AS statements_track

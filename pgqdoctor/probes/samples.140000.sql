@@ -1,3 +1,4 @@
+-- A lazy VACUUM shows no progress before it has its table's lock, and its parallel workers never do.
 SELECT a.pid,
        a.state,
        a.wait_event_type AS wait_type,
@@ -9,7 +10,8 @@ SELECT a.pid,
        extract(epoch FROM clock_timestamp() - a.state_change)::float8 AS state_age_s,
        left(a.query, 8192) AS query,
        a.query_id,
-       EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid) AS vacuuming,
+       (EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid IN (a.pid, a.leader_pid))
+        OR (a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M')) AS vacuuming,
        coalesce(a.application_name, '') AS application,
        extract(epoch FROM clock_timestamp())::float8 AS at
   FROM pg_stat_activity a

@@ -1,5 +1,6 @@
 -- Idle sessions that hold neither a transaction id nor a snapshot cannot matter and stay out. Subtransactions are
 -- counted from pg_locks: before version 16 nothing else shows them.
+-- A lazy VACUUM shows no progress before it has its table's lock, and its parallel workers never do.
 SELECT a.pid,
        a.datname::text AS database,
        a.usename::text AS role,
@@ -17,7 +18,8 @@ SELECT a.pid,
        extract(epoch FROM clock_timestamp() - a.state_change)::float8 AS state_age_s,
        a.query_id,
        left(a.query, 8192) AS query,
-       EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid) AS vacuuming,
+       (EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid IN (a.pid, a.leader_pid))
+        OR (a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M')) AS vacuuming,
        extract(epoch FROM clock_timestamp() - a.backend_start)::float8 AS backend_start_s,
        (SELECT greatest(count(*) - 1, 0)::int FROM pg_locks l
          WHERE l.pid = a.pid AND l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock') AS subtransactions,

@@ -1,4 +1,5 @@
 -- Idle sessions that hold neither a transaction id nor a snapshot cannot matter and stay out.
+-- A lazy VACUUM shows no progress before it has its table's lock, and its parallel workers never do.
 SELECT a.pid,
        a.datname::text AS database,
        a.usename::text AS role,
@@ -16,7 +17,8 @@ SELECT a.pid,
        extract(epoch FROM clock_timestamp() - a.state_change)::float8 AS state_age_s,
        a.query_id,
        left(a.query, 8192) AS query,
-       EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid) AS vacuuming,
+       (EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid IN (a.pid, a.leader_pid))
+        OR (a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M')) AS vacuuming,
        extract(epoch FROM clock_timestamp() - a.backend_start)::float8 AS backend_start_s,
        x.subxact_count AS subtransactions,
        x.subxact_overflowed

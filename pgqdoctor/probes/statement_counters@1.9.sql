@@ -8,6 +8,6 @@ SELECT concat_ws('/', s.queryid, s.userid, s.toplevel::int) AS key,
        s.temp_blks_written AS temp_blocks_written,
        s.wal_bytes::bigint AS wal_bytes,
        s.wal_fpi AS wal_page_images
-  FROM pg_stat_statements(false) s
+  FROM {schema}.pg_stat_statements(false) s
  WHERE s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND s.queryid = ANY (%(ids)s::bigint[])

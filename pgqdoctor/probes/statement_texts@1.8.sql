@@ -4,7 +4,7 @@ SELECT concat_ws('/', s.queryid, s.userid, '') AS key,
        pg_get_userbyid(s.userid)::text AS role,
        NULL::bool AS toplevel,
        left(s.query, 100000) AS text
-  FROM pg_stat_statements s
+  FROM {schema}.pg_stat_statements s
  WHERE s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND s.query !~* '^\s*notify\s'
  ORDER BY s.calls DESC

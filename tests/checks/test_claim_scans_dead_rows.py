@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,16 @@ from pgqdoctor.rows import SessionRow
 from . import build, plans
 
 
-def look(plan: PlanProbe, *sessions: SessionRow) -> list[Finding]:
-    last = build.reading(build.WINDOW_S, tables=(build.counters(dead=5_000),), sessions=sessions)
-    return build.evaluated(CHECK, build.observation(last=last, probes=(build.probe(plans=(plan,)),)))
+LATE_S = 120.0
+"""Two rounds of autovacuum at its default naptime."""
+
+
+def look(plan: PlanProbe, *sessions: SessionRow, vacuumed_s: float = LATE_S, **changes: Any) -> list[Finding]:
+    counted = build.counters(dead=5_000, last_autovacuum_s=vacuumed_s)
+    last = build.reading(build.WINDOW_S, tables=(counted,), sessions=sessions)
+    return build.evaluated(
+        CHECK, build.observation(last=last, probes=(build.probe(plans=(plan,)),), **changes)
+    )
 
 
 def walk(buffers: int, rows: float = 1, **more: Any) -> PlanProbe:
@@ -34,6 +42,38 @@ def test_clean_index() -> None:
 )
 def test_limits(buffers: int, severity: str | None) -> None:
     assert [one.severity for one in look(walk(buffers))] == ([] if severity is None else [severity])
+
+
+@pytest.mark.parametrize(("vacuumed_s", "severity"), [(LATE_S - 0.1, "notice"), (LATE_S, "critical")])
+def test_a_round_of_autovacuum_that_is_due_is_a_notice(vacuumed_s: float, severity: str) -> None:
+    (finding,) = look(walk(1_005), vacuumed_s=vacuumed_s)
+    assert finding.severity == severity
+    assert bool(finding.remedies) == (severity == "critical")
+    assert ("between two rounds" in finding.why) == (severity == "notice")
+
+
+@pytest.mark.parametrize(("took_ms", "severity"), [(5.0, "notice"), (5.1, "critical")])
+def test_claims_that_cannot_wait_for_autovacuum(took_ms: float, severity: str) -> None:
+    """1,000 of 1,005 buffers are in vain: 5.1 ms of execution are 5.07 ms for them."""
+    plan = walk(1_005)
+    assert plan.document is not None
+    slow = replace(
+        plan, document=plan.document.replace('"Execution Time": 0.1', f'"Execution Time": {took_ms}')
+    )
+    (finding,) = look(slow, vacuumed_s=30.0)
+    assert finding.severity == severity
+
+
+def test_autovacuum_switched_off_does_not_come() -> None:
+    catalog = build.catalog(tables=(build.table(options=("autovacuum_enabled=false",)),))
+    (finding,) = look(walk(45), vacuumed_s=30.0, catalog=catalog)
+    assert finding.severity == "warning"
+
+
+def test_a_held_horizon_does_not_pass() -> None:
+    holder = build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0)
+    (finding,) = look(walk(45), holder, vacuumed_s=30.0)
+    assert finding.severity == "warning"
 
 
 def test_scattered_dead_rows_and_the_vacuum_that_helps() -> None:

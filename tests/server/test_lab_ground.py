@@ -30,8 +30,6 @@ SELECT 'type ' || t.typname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typn
    AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = t.oid AND d.deptype = 'e')
 UNION ALL
 SELECT 'extension ' || extname FROM pg_extension WHERE extname NOT IN ('plpgsql', 'pg_stat_statements')
-UNION ALL
-SELECT 'database ' || datname FROM pg_database WHERE datname LIKE 'pgqd%'
 """
 
 

@@ -149,6 +149,30 @@ def test_it_says_that_a_table_was_dropped_and_finds_it_again(
         heard.wait(beats, after=len(heard.all))
 
 
+def test_a_queue_asked_for_by_name_may_go_and_come_back(database: str) -> None:
+    make_queue(database)
+    options = LiveOptions(interval_s=0.5, window_s=2.0, queues=("public.jobs",))
+    with polled(database, options) as (_, heard):
+        heard.wait(beats)
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("DROP TABLE jobs")
+        heard.wait(lambda one: isinstance(one, LinkState) and "there is no table public.jobs" in one.reason)
+        place = len(heard.all)
+        make_queue(database)
+        heard.wait(beats, after=place)
+
+
+def test_a_queue_that_never_was_is_a_mistake(database: str) -> None:
+    heard = Heard()
+    poller = Poller(database, LiveOptions(queues=("public.nothing",)), heard)
+    poller.start()
+    assert (
+        "public.nothing" in heard.wait(lambda one: isinstance(one, LinkState) and one.kind == "failed").reason
+    )
+    poller.join(5.0)
+    assert not poller.is_alive()
+
+
 def test_a_locked_table_keeps_nobody_waiting(database: str) -> None:
     """Behind ACCESS EXCLUSIVE the counters go on; what would open the table is left out and said."""
     make_queue(database)

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from pgqdoctor import probes, rows
-from pgqdoctor.connect import connect, survey
+from pgqdoctor.connect import connect, in_schema, survey
 from pgqdoctor.observation import Extension
+from pgqdoctor.usercode import UserCode
 
 OIDS = [1259, 1249]
+USES = ("schemas", "relations", "types", "harmless", "others", "attributes")
 PROBES: dict[str, tuple[type, Mapping[str, object] | None]] = {
     "extensions": (Extension, None),
     "settings": (rows.SettingRow, None),
@@ -35,6 +38,7 @@ PROBES: dict[str, tuple[type, Mapping[str, object] | None]] = {
     "vacuums": (rows.VacuumRow, None),
     "sequences": (rows.SequenceRow, {"oids": OIDS}),
     "multixacts": (rows.MultixactRow, {"ids": []}),
+    "user_code": (UserCode, {name: [] for name in USES}),
 }
 LOOSE: dict[str, tuple[set[str], Mapping[str, object] | None]] = {
     "capabilities": (
@@ -48,7 +52,6 @@ LOOSE: dict[str, tuple[set[str], Mapping[str, object] | None]] = {
             "in_recovery",
             "started_at",
             "backend_pid",
-            "search_path",
             "statements_track",
         },
         None,
@@ -84,12 +87,12 @@ EXTENSION_PROBES: dict[str, type] = {
 
 
 def columns_of(
-    dsn: str, sql: str, parameters: Mapping[str, object] | None, path: str = "pg_catalog"
+    dsn: str, query: str | sql.Composed, parameters: Mapping[str, object] | None
 ) -> set[str]:
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         connection.read_only = True
-        cursor.execute(f"SET LOCAL search_path = {path}".encode())
-        cursor.execute(sql.encode(), parameters)
+        cursor.execute("SET LOCAL search_path = pg_catalog")
+        cursor.execute(query.encode() if isinstance(query, str) else query, parameters)
         assert cursor.description is not None
         return {column.name for column in cursor.description}
 
@@ -134,10 +137,11 @@ def test_statement_probes_follow_the_extension(database: str, name: str) -> None
     try:
         extension = survey(session).server.extension("pg_stat_statements")
         assert extension is not None
-        sql = probes.load_for_extension(name, extension.version)
+        text = probes.load_for_extension(name, extension.version)
         parameters: dict[str, object] = {"limit": 5} if name == "statement_texts" else {"ids": [1]}
-        assert columns_of(database, sql, parameters, extension.schema) == wanted(row)
-        session.rows(row, sql, parameters, search_path=(extension.schema,))
+        query = in_schema(text, extension.schema)
+        assert columns_of(database, query, parameters) == wanted(row)
+        session.rows(row, query, parameters)
     finally:
         session.close()
 
@@ -161,9 +165,8 @@ def test_old_extension_versions_on_a_new_server(database: str, version: str) -> 
                     )
                     session.rows(
                         row,
-                        probes.load_for_extension(name, version),
+                        in_schema(probes.load_for_extension(name, version), "old_statements"),
                         parameters,
-                        search_path=("old_statements",),
                     )
             finally:
                 session.close()

@@ -89,7 +89,20 @@ async def settled(pilot: Pilot[None]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("picture", sorted((Path(__file__).parents[2] / "docs" / "pictures").glob("*.svg")))
-def test_the_pictures_in_the_documentation_are_these(picture: Path) -> None:
-    shown = Path(__file__).parent / "__snapshots__" / "test_pictures" / picture.name
-    assert picture.read_text() == shown.read_text(), f"copy {shown} to {picture}"
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_pictures_in_the_documentation_are_these(screen: str) -> None:
+    """Written by ``python -m tests.tui.test_pictures`` after the snapshots."""
+    assert shown_in_docs(screen).read_text() == taken(screen).read_text()
+
+
+def shown_in_docs(screen: str) -> Path:
+    return Path(__file__).parents[2] / "docs" / "pictures" / f"top-{screen}.svg"
+
+
+def taken(screen: str) -> Path:
+    return Path(__file__).parent / "__snapshots__" / "test_pictures" / f"test_screen[{screen}-120x40].svg"
+
+
+if __name__ == "__main__":
+    for name in SCREENS:
+        shown_in_docs(name).write_text(taken(name).read_text())

@@ -34,6 +34,7 @@ def race_cell(strategy: StrategyName, workers: int, *, duplicates: int = 0, wast
         p95_ms=0.5,
         p99_ms=1.75,
         buffers_per_claim=1_013.0 if strategy != "skip-locked-indexed" else 12.0,
+        buffers_jobs=1_000,
         job_p50_ms=0.25,
         job_p95_ms=0.75,
         job_p99_ms=2.5,

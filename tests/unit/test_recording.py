@@ -154,7 +154,15 @@ def test_damage_in_the_middle_is_a_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", b"{}", gzip.compress(b"{}\n"), gzip.compress(b"[1]"), b"\x1f\x8bno", bytes(range(256))],
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"hello", id="text"),
+        pytest.param(b"{}", id="plain object"),
+        pytest.param(gzip.compress(b"{}\n"), id="object"),
+        pytest.param(gzip.compress(b"[1]"), id="list"),
+        pytest.param(b"\x1f\x8bno", id="broken gzip"),
+        pytest.param(bytes(range(256)), id="bytes"),
+    ],
 )
 def test_what_is_no_recording_is_said_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "other"

@@ -47,7 +47,7 @@ def observed(**last: object) -> Observation:
     known = {
         "sessions": (
             build.session(41, xid=700, xid_age=9_000, xact_age_s=60.0),
-            build.session(42, xmin=700, xmin_age=9_000, xact_age_s=50.0),
+            build.session(42, xmin=700, xmin_age=9_000, xact_age_s=50.0, wait_type="Lock"),
             build.session(43, xmin=900, xmin_age=10, xact_age_s=0.1),
         ),
         "locks": (lock(41), lock(42, 41), lock(43, 41, 42), lock(44, 43)),
@@ -90,6 +90,13 @@ class TestWithout:
         oldest = horizon.of(without(seen, Culprits(pids=(41,)))).oldest
         assert oldest is not None
         assert oldest.pid == 43
+
+    def test_a_report_that_shows_the_session_goes_on_holding(self) -> None:
+        report = build.session(44, xmin=700, xmin_age=9_000, xact_age_s=50.0)
+        writer = build.session(41, xid=700, xid_age=9_000, xact_age_s=60.0)
+        seen = observed(sessions=(writer, report))
+        assert [one.pid for one in horizon.of(seen).holders] == [41, 44]
+        assert [one.pid for one in horizon.of(without(seen, Culprits(pids=(41,)))).holders] == [44]
 
     def test_a_prepared_transaction_lets_through_who_waited_for_it(self) -> None:
         seen = observed(prepared=(prepared("orphan", 700),), sessions=(), locks=(lock(None), lock(42, 0)))

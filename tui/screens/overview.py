@@ -13,6 +13,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from pgqdoctor.feed import Snapshot
+from pgqdoctor.pulse import Pulse
 from pgqdoctor.tui.messages import FindingChosen, QueueChosen
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
 from pgqdoctor.tui.theme import RICH_SEVERITY, SEVERITY
@@ -67,7 +68,8 @@ class OverviewPane(Pane):
         room = grid.size.width or self.app.size.width
         columns = _columns(room)
         lines = ordered(picture.queues, choice.sort, choice.wanted)
-        grid.show(columns, [_row(one, columns, snapshot) for one in lines])
+        until = [one for one in snapshot.pulses if one.at <= picture.frame.at][-MOST_SPARK:]
+        grid.show(columns, [_row(one, columns, until) for one in lines])
         self._show_story(picture, choice)
 
     def _show_story(self, picture: Picture, choice: Choice) -> None:
@@ -123,19 +125,24 @@ def _columns(room: int) -> tuple[Column, ...]:
     )
 
 
-def _row(line: QueueLine, columns: tuple[Column, ...], snapshot: Snapshot[Picture]) -> Row:
+def _row(line: QueueLine, columns: tuple[Column, ...], until: list[Pulse]) -> Row:
     _, name, *rest = columns
     style = "dim" if line.gone else ""
     cells = [
         Text(MARKS[line.severity], style=RICH_SEVERITY[line.severity]),
-        left(line.name, name, style),
+        left(_fitting(line.name, name.width - 1), name, style),
     ]
     for place, (text, column) in enumerate(zip(line.cells, rest, strict=True), 1):
         cell = right(text, column, style)
         if place in SPARKED:
-            values = series(snapshot.pulses, line.counted_as, SPARKED[place])
+            values = series(until, line.counted_as, SPARKED[place])
             cell.append("\n" + short.spark(values, column.width - 1) + " ", style="dim")
         cells.append(cell)
     if line.gone:
         cells[1].append(f"\n{line.gone}", style="reverse")
     return Row(key=line.name, cells=tuple(cells), height=2)
+
+
+def _fitting(name: str, room: int) -> str:
+    """Return the name without the schema that most tables have, where there is no room for it."""
+    return name if len(name) <= room else name.removeprefix("public.")

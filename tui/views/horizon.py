@@ -186,6 +186,7 @@ def undone(row: SessionRow, action: Action) -> Iterator[str]:
         yield "It runs no statement now, so cancelling does nothing: only terminating ends its transaction."
         return
     opened = f", open for {duration(row.xact_age_s)}" if row.xact_age_s is not None else ""
+    comma = "," if opened else ""
     if action == "cancel":
         yield "Its running statement fails with an error in its client."
         if row.xact_age_s is not None:
@@ -199,13 +200,13 @@ def undone(row: SessionRow, action: Action) -> Iterator[str]:
             yield "It has no transaction open: nothing is rolled back."
     if row.xid is not None:
         yield (
-            f"The transaction{opened} has written (transaction id {row.xid}, "
+            f"The transaction{opened}{comma} has written (transaction id {row.xid}, "
             f"{counted(row.xid_age or 0, 'transaction')} ago): all its changes "
             f"{'are' if action == 'terminate' else 'may be'} lost, jobs it claimed go back to ready."
         )
     elif row.xact_age_s is not None and action == "terminate":
         yield (
-            f"The transaction{opened} has no transaction id: it has written nothing, so no change is lost. "
+            f"The transaction{opened}{comma} has no transaction id: it has written nothing, so no change is lost. "
             "Its locks and its snapshot are released."
         )
     if row.backend_type is not None and row.backend_type != "client backend":
