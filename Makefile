@@ -1,7 +1,8 @@
 # Every target but help and clean works in .venv, which is made on first use and again when pyproject.toml changes.
 PYTHON ?= python3
 VENV ?= .venv
-WORKERS ?= 2
+# The live tests mostly wait for the signs of a load to show, so there are more workers than cores.
+WORKERS ?= 4
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

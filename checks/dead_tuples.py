@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import forecast, remedy, vacuuming
+from pgqdoctor import claiming, forecast, remedy, vacuuming
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
@@ -43,6 +43,15 @@ class Limits:
     critical_buffers: Annotated[
         int, "buffers a claim spends on dead index entries: some three hundred times what a clean index costs"
     ] = 1_000
+    passing_ms: Annotated[
+        float,
+        "milliseconds that dead entries add to one claim, from which even a state that the next vacuum ends is no notice: a worker "
+        "that claims one job at a time does at most 200 a second then",
+    ] = 5.0
+    passing_core: Annotated[
+        float,
+        "ratio of one core that dead entries cost all claims together, from which the same holds: work for one core is missing",
+    ] = 1.0
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -70,7 +79,14 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     )
     yield Finding(
         check=CHECK.id,
-        severity=_severity(walk, felt=felt, late=late, limits=limits),
+        severity=_severity(
+            queue,
+            walk,
+            felt=felt,
+            late=late,
+            lasting=late or held is not None or not worst.enabled,
+            limits=limits,
+        ),
         queue=queue.name,
         title=_title(queue, worst, dead, walk if felt else None),
         why=_why(worst, held) + forecast.sentence(coming),
@@ -80,12 +96,28 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     )
 
 
-def _severity(walk: DeadWalk | None, *, felt: bool, late: bool, limits: Limits) -> Severity:
+def _severity(
+    queue: Queue, walk: DeadWalk | None, *, felt: bool, late: bool, lasting: bool, limits: Limits
+) -> Severity:
+    """Between two visits of autovacuum dead rows are normal life: then only what claims pay in time counts."""
     if walk is None:
         return "warning" if late else "notice"
+    if not lasting and not _pays(queue, walk, limits):
+        return "notice"
     if walk.unexplained_buffers >= limits.critical_buffers:
         return "critical"
-    return "warning" if felt and late else "notice"
+    return "warning" if felt and lasting else "notice"
+
+
+def _pays(queue: Queue, walk: DeadWalk, limits: Limits) -> bool:
+    """Tell whether the buffers read in vain take a claim, or all claims together, a time that matters."""
+    plan = queue.plan
+    if plan is None:
+        return False
+    took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
+    added = (took or 0.0) * walk.unexplained_buffers / max(walk.buffers, 1)
+    core = claiming.claims_per_second(queue) * added / 1000
+    return added >= limits.passing_ms or core >= limits.passing_core
 
 
 def _title(queue: Queue, leaf: LeafUpkeep, dead: int, walk: DeadWalk | None) -> str:
@@ -178,6 +210,8 @@ CHECK = Check(
     look_alikes=(
         "a tiny table just before its next autovacuum, where every row is dead and the trigger is not reached",
         "a busy table whose vacuum comes every minute",
+        "dead rows beyond the trigger whose visit is due within two rounds of autovacuum, while claims still take a fraction of a "
+        "millisecond",
         "old versions of heap-only updates, which pages get rid of by themselves",
     ),
 )

@@ -72,7 +72,7 @@ def _finding(
 ) -> Finding:
     child = seen.catalog.table(key.child)
     deletes = queue.churn.per_second(queue.churn.deleted)
-    columns = ", ".join(key.child_columns)
+    columns = ", ".join(quote_ident(column) for column in key.child_columns)
     felt = (
         f"{rate(deletes)} deletes read {rate(per_s)} of its {count(rows)} rows"
         if severity == "warning"

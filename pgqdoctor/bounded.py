@@ -10,7 +10,9 @@ import json
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
@@ -33,7 +35,9 @@ from pgqdoctor.observation import (
 )
 from pgqdoctor.planning import Explainable, Generic, make_explainable, make_generic
 from pgqdoctor.queue import GENERIC
+from pgqdoctor.readiness import UTC_NOW, in_utc, is_naive
 from pgqdoctor.rows import ColumnRow
+from pgqdoctor.sqlfacts import Claim, Statement
 from pgqdoctor.sqlread import read_sql, text_fingerprint
 from pgqdoctor.sqlrewrite import is_harmless, joining_select
 from pgqdoctor.usercode import user_code
@@ -103,7 +107,7 @@ def probe_queue(
         for what in ("plan", "rows"):
             look.lack(what, f"the role may not read {identity.name}", grant)
         return look.result()
-    if row is not None and row.row_security:
+    if row is not None and row.row_security and not link.server.superuser:
         look.lack("rows", f"row security of {identity.name} may hide rows and call functions")
     else:
         look.ready()
@@ -317,10 +321,18 @@ class _Look:
             return None
         # A sentinel such as year 9999 or -infinity is no age: only times of the past count.
         parts = [
-            sql.SQL("CASE WHEN {c} <= now() AND isfinite({c}) THEN {c} END").format(c=sql.Identifier(name))
+            sql.SQL("CASE WHEN {c} <= now() AND isfinite({c}) THEN {c} END").format(c=self._instant(name))
             for name in times
         ]
         return sql.SQL("greatest({})").format(sql.SQL(", ").join(parts)) if len(parts) > 1 else parts[0]
+
+    def _instant(self, name: str) -> sql.Composable:
+        """A column as a point in time: one without time zone may hold UTC, whatever the session's zone is."""
+        column = self.columns[name]
+        utc = is_naive(column) and (
+            UTC_NOW in (self.identity.ready_predicate or "") or in_utc(column, self.columns.values())
+        )
+        return sql.SQL("({} AT TIME ZONE 'UTC')" if utc else "{}").format(sql.Identifier(name))
 
     def states(self) -> None:
         """Count rows by state where the whole table is small; else the planner's statistics tell it."""
@@ -375,11 +387,12 @@ class _Look:
                 sql.SQL("{}::text").format(sql.Identifier(one)) for one in roles.key
             )
             query = sql.SQL(
-                "SELECT {key} AS key, extract(epoch FROM clock_timestamp() - {column})::float8 AS age "
+                "SELECT {key} AS key, extract(epoch FROM clock_timestamp() - {since})::float8 AS age "
                 "FROM (SELECT * FROM {table} WHERE {condition} AND {column} IS NOT NULL AND isfinite({column}) LIMIT {most}) q "
                 "ORDER BY 2 DESC"
             ).format(
                 key=key if roles.key else sql.SQL("''::text"),
+                since=self._instant(column),
                 column=sql.Identifier(column),
                 table=self.table,
                 condition=condition,
@@ -512,10 +525,10 @@ class _Look:
                 for claim in statement.claims:
                     if claim.table.name != self.identity.table and not self._is_leaf(claim.table.name):
                         continue
-                    ready = make_explainable(statement, claim, self.identity, self.catalog)
+                    ready = self._explainable(statement, claim)
                     if ready.wanted:
                         job = self._some_job(ready.wanted)
-                        ready = make_explainable(statement, claim, self.identity, self.catalog, job)
+                        ready = self._explainable(statement, claim, job)
                     if ready.select is None:
                         tried.append(ready.reason)
                         continue
@@ -535,6 +548,13 @@ class _Look:
             errors = [one.error for one in self._plans if one.error] + tried
             self.lack("plan", errors[0] if errors else "no claim statement was seen that could be explained")
         self._generic_plans(texts)
+
+    def _explainable(
+        self, statement: Statement, claim: Claim, job: Mapping[str, str] = MappingProxyType({})
+    ) -> Explainable:
+        return make_explainable(
+            statement, claim, self.identity, self.catalog, job, superuser=self.link.server.superuser
+        )
 
     def _some_job(self, columns: tuple[str, ...]) -> dict[str, str]:
         """Return values that a ready job has, any job where none is ready: the claim is for such a one."""

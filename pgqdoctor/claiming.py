@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pgqdoctor import remedy, sqlcorrect
+from pgqdoctor import remedy, sqlcorrect, taking
 from pgqdoctor.finding import Evidence, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import ClaimPlanFacts
@@ -424,13 +424,8 @@ def busiest(claims: Iterable[SeenClaim]) -> SeenClaim | None:
 
 
 def taken(queue: Queue) -> int:
-    """Jobs taken in the window: rows of the claims that look for a job, else of those that know its key.
-
-    Beside a claim that looks for one, a guarded update by key is how a job is finished or put back.
-    """
-    looking = {one.seen.key: one.seen.rows for one in queue.claims if not one.claim.by_key}
-    keyed = {one.seen.key: one.seen.rows for one in queue.claims if one.claim.by_key}
-    return sum((looking or keyed).values())
+    """Jobs taken in the window; see pgqdoctor.taking."""
+    return taking.taken(queue).jobs
 
 
 def of_text(claim: Claim) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pgqdoctor import claimcost, claiming, indexfacts, pageroom, vacuuming, writecost
+from pgqdoctor import claimcost, claiming, indexfacts, pageroom, taking, vacuuming, writecost
 from pgqdoctor.claiming import IndexAdvice
 from pgqdoctor.indexfacts import SeenUpdate
 from pgqdoctor.observation import Observation
@@ -17,7 +17,6 @@ from pgqdoctor.planfacts import dead_walk
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import Condition, OrderKey
-from pgqdoctor.statements import SeenStatement
 from pgqdoctor.trianglefacts import Corner, CornerName
 from pgqdoctor.words import count, percent
 
@@ -86,7 +85,8 @@ class Reckoning:
         self.known = self.rows_seen >= HEAP_ONLY * self.churn.updated and self.rows_seen > 0
         self.plan = queue.plan
         self.finder = finder_of(queue)
-        claims_per_s, self.jobs = _claimed(queue, self.updates)
+        jobs = taking.taken(queue)
+        claims_per_s, self.jobs = queue.churn.per_second(jobs.calls), jobs.jobs
         self.claims_per_s = max(claims_per_s, self.finder.per_s if self.finder is not None else 0.0)
         self.advice = (
             claiming.index_for(queue, self.finder.conditions, self.finder.order) if self.finder else None
@@ -555,20 +555,6 @@ def changed_rows(updates: tuple[SeenUpdate, ...], updated: int) -> tuple[SeenUpd
         replace(one, rows=one.rows + round(missing * one.statement.calls / calls)) if one in inside else one
         for one in updates
     )
-
-
-def _claimed(queue: Queue, updates: Sequence[SeenUpdate]) -> tuple[float, int]:
-    """Claims per second, and jobs they took in the window."""
-    changed = {one.statement.key: one.rows for one in updates if one.claims}
-    ran: dict[str, SeenStatement] = {
-        one.seen.key: one.seen
-        for one in queue.claims
-        if one.seen.calls and (one.claim.writes or one.claim.lock)
-    }
-    # A function may also return a row of NULLs for "nothing": its rows are then an upper bound.
-    ran.update({one.key: one for one in queue.function_claims if one.calls})
-    jobs = sum(changed.get(key, one.rows) for key, one in ran.items())
-    return queue.churn.per_second(sum(one.calls for one in ran.values())), jobs
 
 
 def _name(served: bool, heap_only: bool) -> CornerName:

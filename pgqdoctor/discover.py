@@ -14,6 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pgqdoctor.frameworks import signature_of
+from pgqdoctor.lookalikes import (
+    finds_known_owner,
+    is_kept_record,
+    is_mutex,
+    is_schedule,
+    names_work,
+    pins_known_row,
+    sweeps,
+)
 from pgqdoctor.names import Names, columns_used
 from pgqdoctor.observation import Catalog, ColumnRoles, QueueIdentity
 from pgqdoctor.predicates import allowed_values, flat, predicate_conditions, predicate_values
@@ -21,8 +30,8 @@ from pgqdoctor.readiness import Readiness, own_conditions
 from pgqdoctor.rows import ColumnRow, FunctionRow, IndexRow, StatementTextRow, TableCounterRow, TableRow
 from pgqdoctor.sqlfacts import Claim, Condition, FunctionBody, OrderKey, Statement
 from pgqdoctor.sqlfacts import Reading as SqlReading
-from pgqdoctor.sqlread import may_concern_queue, read_function, read_sql
 from pgqdoctor.sqlparameters import argument_types, variables_as_parameters
+from pgqdoctor.sqlread import may_concern_queue, read_function, read_sql
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqltext import word_set
 from pgqdoctor.sqlwords import FINISHED, IN_PROGRESS, READY
@@ -65,6 +74,9 @@ READY_WORDS: Final = READY | word_set(
 RUNNING_WORDS: Final = IN_PROGRESS | word_set("sending")
 FINISHED_WORDS: Final = FINISHED | word_set("delivered exception")
 """State names met in real frameworks. They only decide where the claim's own text does not say."""
+
+PUBLIC_WORDS: Final = word_set("open free new created")
+"""Words for ready that offers, vacancies and tickets bear too."""
 
 _TIME_CATEGORY = "D"
 SKIPPING: Final = 4.0
@@ -226,6 +238,7 @@ def discover(
             called,
             row.oid in moving or _leaf_moves(catalog, row, moving),
             bool(forced),
+            consumed=_consumed(row, catalog, counters),
         )
         if identity is not None:
             found.append(identity)
@@ -273,6 +286,15 @@ def _oid_of(name: str, catalog: Catalog) -> int:
     return row.oid if row is not None else 0
 
 
+def _consumed(row: TableRow, catalog: Catalog, counters: Sequence[TableCounterRow]) -> bool:
+    """Tell whether rows are updated or deleted: what is only inserted into keeps records. True where nothing was counted."""
+    if is_kept_record(row.name):
+        return False
+    oids = {row.oid, *(leaf.oid for leaf in catalog.partitions_of(row.oid))}
+    counted = [one for one in counters if one.oid in oids]
+    return not counted or any(one.updated + one.deleted for one in counted)
+
+
 def _leaf_moves(catalog: Catalog, row: TableRow, moving: frozenset[int]) -> bool:
     return row.kind == "p" and any(leaf.oid in moving for leaf in catalog.partitions_of(row.oid))
 
@@ -288,14 +310,26 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 
 def _judge(
-    row: TableRow, catalog: Catalog, signs: _Signs, called: Counter[str], moves: bool, forced: bool
+    row: TableRow,
+    catalog: Catalog,
+    signs: _Signs,
+    called: Counter[str],
+    moves: bool,
+    forced: bool,
+    *,
+    consumed: bool,
 ) -> QueueIdentity | None:
     columns = catalog.columns_of(row.oid)
     indexes = [index for index in catalog.indexes_of(row.oid) if index.valid]
     by_name = {column.name: column for column in columns}
     signature = signature_of(row.name, frozenset(by_name))
     framework = signature.framework if signature is not None else None
-    claims = [one for one in signs.claims if takes_jobs(one[2], by_name)]
+    claims = [
+        one
+        for one in signs.claims
+        if one[0].source == "option"
+        or (takes_jobs(one[2], by_name) and not _looks_alike(row, one[2], by_name, indexes))
+    ]
     claims.sort(key=_taking_first)
     bodies = [one for one in signs.functions if one[2].lock is not None and takes_jobs(one[2], by_name)]
     # A function that takes one known job (to cancel or retry it) locks it too: the one with a LIMIT claims.
@@ -335,15 +369,42 @@ def _judge(
     if forced:
         reasons.insert(0, "named by --queue")
     shape_alone = not claims and not bodies and framework is None and not pair
+    worked_on = _worked_on(roles)
+    looking = any(not claim.by_key for _, _, claim in claims)
+    schedule = is_schedule(
+        roles,
+        [claim for _, _, claim in claims],
+        [statement for _, statement in signs.statements],
+        frozenset(claim.table for _, _, claim in claims),
+    )
     certain = (
         forced
         or framework is not None
         or bool(bodies)
-        or (bool(claims) and (points >= 1 or _locks_with_limit(claims)))
-        or (pair and points >= 2)
-        or (shape_alone and moves and points >= CERTAIN_SHAPE and bool(set(states.ready) & READY_WORDS))
+        or (
+            bool(claims)
+            and (points >= 1 or _locks_with_limit(claims))
+            and (looking or worked_on)
+            and not schedule
+        )
+        or (
+            pair
+            and points >= 2
+            and worked_on
+            and not is_kept_record(row.name)
+            and _works_jobs(roles, indexes, by_name, states)
+        )
+        or (
+            shape_alone
+            and moves
+            and consumed
+            and points >= CERTAIN_SHAPE
+            and bool(set(states.ready) & READY_WORDS)
+        )
     )
-    if not certain and (points < 3 or not moves):
+    if not certain and (
+        points < 3 or not moves or schedule or not consumed or not (worked_on or names_work(row.name))
+    ):
         return None
     best = claims[0] if claims else None
     asking = next(iter([claim for _, _, claim in claims] or texts), None)
@@ -402,6 +463,24 @@ def _taking_first(one: tuple[SeenText, Statement, Claim]) -> tuple[bool, bool, f
     )
 
 
+def _looks_alike(
+    row: TableRow, claim: Claim, columns: Mapping[str, ColumnRow], indexes: Sequence[IndexRow]
+) -> bool:
+    """Tell whether a claim-shaped statement does what other tables are for."""
+    if claim.shape in ("guarded", "unguarded"):
+        return claim.limit_kind == "none" and is_mutex(row.name)
+    return (
+        (not claim.by_key and pins_known_row(claim, columns, indexes))
+        or sweeps(claim, columns)
+        or finds_known_owner(claim)
+    )
+
+
+def _worked_on(roles: ColumnRoles) -> bool:
+    """Tell whether columns speak of work: tried, due, taken by somebody, alive. A state alone has every second table."""
+    return any((roles.attempts, roles.run_at, roles.claimed_at, roles.heartbeat, roles.owner))
+
+
 def takes_jobs(claim: Claim, columns: Mapping[str, ColumnRow]) -> bool:
     """Tell whether a claim-shaped statement takes jobs: a lock of one known row or an optimistic update does
     not.
@@ -453,6 +532,23 @@ def _polls(signs: _Signs, columns: Mapping[str, ColumnRow]) -> list[tuple[Condit
             if any(name is not None and _acts_as_state(columns[name]) for name in tested):
                 found.append(read.conditions)
     return found
+
+
+def _works_jobs(
+    roles: ColumnRoles, indexes: Sequence[IndexRow], columns: Mapping[str, ColumnRow], states: _States
+) -> bool:
+    """Tell whether a table that is read by state and then written by key holds work, and not what people publish and close.
+
+    A list of vacancies has a status, an index on it and a date of expiry as well. Work is taken: by whom or when, how often,
+    when it is due, or in which state meanwhile.
+    """
+    told = (roles.run_at, roles.attempts, roles.owner, roles.claimed_at, roles.heartbeat)
+    state = columns[roles.state] if roles.state is not None else None
+    if any(told) or state is None or state.type_category not in ("S", "E"):
+        return True
+    partial = any(one.column == roles.state for index in indexes for one in flat(predicate_conditions(index)))
+    words = {_word(value) for value in (*states.ready, *states.running)}
+    return partial or not words or bool(words & ((READY_WORDS - PUBLIC_WORDS) | RUNNING_WORDS))
 
 
 def _newest_first(order: Sequence[OrderKey], columns: Mapping[str, ColumnRow]) -> bool:
@@ -676,7 +772,11 @@ def _word(value: str) -> str:
 
 def _default_value(column: ColumnRow) -> str | None:
     """The constant that a column's default sets, None for none and for an expression."""
-    if column.default_expression is None or column.generated or column.type_category not in ("S", "E", "N", "B"):
+    if (
+        column.default_expression is None
+        or column.generated
+        or column.type_category not in ("S", "E", "N", "B")
+    ):
         return None
     statements = read_sql(f"SELECT FROM t WHERE c = {column.default_expression}").statements
     values = [

@@ -63,7 +63,9 @@ _ALL: Final = r".*"
 """For frameworks with a schema of their own."""
 
 SIGNATURES: Final[tuple[Signature, ...]] = (
-    _of("river", r"river_job", "state args attempt kind queue scheduled_at attempted_by", helpers=r"river_\w+"),
+    _of(
+        "river", r"river_job", "state args attempt kind queue scheduled_at attempted_by", helpers=r"river_\w+"
+    ),
     _of(
         "procrastinate",
         r"procrastinate_jobs",
@@ -115,9 +117,7 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         ready="state IN ('created', 'retry') AND startafter <= now()",
         helpers=_ALL,
     ),
-    _of(
-        "graphile-worker", r"_private_jobs", "job_queue_id task_id locked_at run_at attempts", helpers=_ALL
-    ),
+    _of("graphile-worker", r"_private_jobs", "job_queue_id task_id locked_at run_at attempts", helpers=_ALL),
     _of(
         "graphile-worker",
         r"jobs",

@@ -293,7 +293,12 @@ def _crowd(observation: Observation, kind_of: Callable[[Observation, SampledSess
         blocked[kind] += leader.wait_type == "Lock"
         # Whole seconds tell two transactions of one backend apart and forgive the jitter of a sample.
         turns[kind].add((leader.pid, round(sample.at - (leader.xact_age_s or 0.0))))
-        mates = tuple(one for one in holding if kind_of(observation, one) == kind)
+        # Who waits for a lock goes on once the other ends, and takes no turn.
+        mates = tuple(
+            one
+            for one in holding
+            if kind_of(observation, one) == kind and (one is leader or one.wait_type != "Lock")
+        )
         at_once[kind] += len(mates)
         longest[kind] = max(longest[kind], *(one.xact_age_s or 0.0 for one in mates))
         close[kind] += any(_age(one) >= CLOSE * _age(leader) for one in mates[1:])

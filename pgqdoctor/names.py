@@ -16,7 +16,10 @@ def same_table(name: TableName, schema: str, table: str) -> bool:
 
 
 def columns_used(statement: Statement) -> dict[TableName, set[str]]:
-    """Return the columns that a statement uses of each table it names."""
+    """Return the columns that a statement uses of each table it names.
+
+    A column that may belong to a sub-select or to another table of a join is left out.
+    """
     used: dict[TableName, set[str]] = defaultdict(set)
     for claim in statement.claims:
         used[claim.table] |= set(_columns(claim.conditions, claim.table))
@@ -33,7 +36,7 @@ def columns_used(statement: Statement) -> dict[TableName, set[str]]:
 
 def _columns(conditions: Iterable[Condition], table: TableName) -> Iterator[str]:
     for one in conditions:
-        if one.column is not None and (one.table is None or one.table == table):
+        if one.column is not None and one.table == table:
             yield one.column
         for branch in one.branches:
             yield from _columns(branch, table)

@@ -19,7 +19,9 @@ from pgqdoctor.sqlrewrite import quote_ident
 NEVER: Final = "'9999-01-01'"
 """Dates from here on stand for "no date" where a claim asks for one special date beside those that are past."""
 UTC_NOW: Final = "(now() AT TIME ZONE 'UTC')"
-_EPOCH: Final = "extract(epoch FROM now()) * CASE WHEN {0} > 1e14 THEN 1e6 WHEN {0} > 1e11 THEN 1e3 ELSE 1 END"
+_EPOCH: Final = (
+    "extract(epoch FROM now()) * CASE WHEN {0} > 1e14 THEN 1e6 WHEN {0} > 1e11 THEN 1e3 ELSE 1 END"
+)
 """Numbers of seconds since 1970 stay below 1e11 until the year 5138, those of milliseconds are above it since 1973."""
 _UTC: Final = re.compile(r"'utc'", re.IGNORECASE)
 _SERVER_CLOCK: Final = re.compile(r"\bnow\(|current_timestamp|localtimestamp|clock_timestamp", re.IGNORECASE)
@@ -78,16 +80,12 @@ class _Stale(Exception):
 class Readiness:
     """Writes the condition of one queue. ``columns`` are the table's, ``ready`` the state's values for ready jobs."""
 
-    def __init__(
-        self, roles: ColumnRoles, columns: Mapping[str, ColumnRow], ready: Sequence[str]
-    ) -> None:
+    def __init__(self, roles: ColumnRoles, columns: Mapping[str, ColumnRow], ready: Sequence[str]) -> None:
         self.roles = roles
         self.columns = columns
         self.values = ready
 
-    def condition(
-        self, conditions: Sequence[Condition], *, whole: bool
-    ) -> tuple[str | None, str | None]:
+    def condition(self, conditions: Sequence[Condition], *, whole: bool) -> tuple[str | None, str | None]:
         """Return the condition, and the part of it that does not ask the time (None where nothing is left).
 
         ``whole`` tells that the claim takes whatever row it finds: without a state every row is then ready.
@@ -214,9 +212,7 @@ class Readiness:
         if column.type_category == "D":
             if not column.type_name.startswith(("timestamp", "date")):
                 return None
-            asked = " ".join(
-                value for one in conditions if one.column == column.name for value in one.values
-            )
+            asked = " ".join(value for one in conditions if one.column == column.name for value in one.values)
             utc = is_naive(column) and (
                 bool(_UTC.search(asked))
                 or (not _SERVER_CLOCK.search(asked) and in_utc(column, self.columns.values()))

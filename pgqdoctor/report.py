@@ -8,6 +8,7 @@ from typing import Literal
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity, worst
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim, build_queues
+from pgqdoctor.taking import taken
 from pgqdoctor.triangle import Triangle, triangle_of
 
 SCHEMA = "pgqdoctor.report/1"
@@ -275,9 +276,7 @@ def queue_facts(queue: Queue, triangle: Triangle | None = None) -> QueueFacts:
     identity, probe, churn = queue.identity, queue.probe, queue.churn
     claims = _by_meaning(queue)
     plan = queue.plan
-    claimed = [one.seen for one in queue.claims if one.seen.calls and (one.claim.writes or one.claim.lock)]
-    # A function may also return a row of NULLs for "nothing": its rows are then an upper bound.
-    claimed.extend(one for one in queue.function_claims if one.calls and one not in claimed)
+    jobs = taken(queue)
     autovacuum = {
         name: value
         for name, value in queue.option.items()
@@ -311,7 +310,7 @@ def queue_facts(queue: Queue, triangle: Triangle | None = None) -> QueueFacts:
         ),
         rates=Rates(
             enqueued_per_s=round(churn.per_second(churn.inserted), 3),
-            claimed_per_s=round(churn.per_second(sum(one.rows for one in claimed)), 3) if claimed else None,
+            claimed_per_s=round(churn.per_second(jobs.jobs), 3) if jobs.known else None,
             updates_per_s=round(churn.per_second(churn.updated), 3),
             hot_ratio=round(churn.hot_ratio, 4) if churn.hot_ratio is not None else None,
         ),

@@ -189,9 +189,7 @@ class _Marks:
         )
 
 
-def variables_as_parameters(
-    text: str, variables: Collection[str], types: Mapping[str, str]
-) -> str | None:
+def variables_as_parameters(text: str, variables: Collection[str], types: Mapping[str, str]) -> str | None:
     """Return a statement of a function with its variables as parameters, None where it cannot be written back.
 
     ``types`` are those of the arguments, by name: without them ``$1 IS NULL`` would have none. A name that a table of the

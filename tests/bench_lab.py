@@ -23,9 +23,9 @@ from pgqdoctor.lab.statistics import median
 from pgqdoctor.lab.strategies import strategies
 from pgqdoctor.lab.subject import generic_subject
 
-JOBS = 20_000
+JOBS = 10_000
 WORKERS = (1, 2, 10)
-PAIRS = 7
+PAIRS = 9
 TOLERATED = 0.05
 """Of the bare rate: the contract of the lab."""
 
@@ -50,8 +50,8 @@ def bare(ground: Ground, workers: int) -> float:
         return bench.run(ground.conninfo, work, longest_s=0, log=False).tps
 
 
-def measured(ground: Ground, state: Path) -> Iterator[tuple[int, float, float, float]]:
-    """Workers, median rates of the harness and of bare pgbench, median of the pairs' ratios."""
+def measured(ground: Ground, state: Path) -> Iterator[tuple[int, list[tuple[float, float]]]]:
+    """For each number of workers the pairs of rates: the harness's and bare pgbench's."""
     for workers in WORKERS:
         pairs = []
         for place in range(PAIRS):
@@ -62,20 +62,25 @@ def measured(ground: Ground, state: Path) -> Iterator[tuple[int, float, float, f
                 inside = harness(ground, workers, state)
                 alone = bare(ground, workers)
             pairs.append((inside, alone))
-        yield (
-            workers,
-            median([one[0] for one in pairs]),
-            median([one[1] for one in pairs]),
-            median([inside / alone for inside, alone in pairs]),
-        )
+        yield workers, pairs
 
 
 def main() -> int:
     with embedded_ground(workers=max(WORKERS)) as ground, tempfile.TemporaryDirectory() as directory:
-        rows = list(measured(ground, Path(directory) / "state.json"))
-    headers = ("workers", "lab, claims/s", "bare pgbench, claims/s", "median ratio")
-    print(tabulate(rows, headers=headers, floatfmt=("", ".0f", ".0f", ".3f")))
-    overall = median([row[3] for row in rows])
+        found = list(measured(ground, Path(directory) / "state.json"))
+    rows = [
+        (
+            workers,
+            median([one[0] for one in pairs]),
+            median([one[1] for one in pairs]),
+            median([inside / alone for inside, alone in pairs]),
+            max(one[0] for one in pairs) / max(one[1] for one in pairs),
+        )
+        for workers, pairs in found
+    ]
+    headers = ("workers", "lab, claims/s", "bare pgbench, claims/s", "median ratio", "ratio of the best")
+    print(tabulate(rows, headers=headers, floatfmt=("", ".0f", ".0f", ".3f", ".3f")))
+    overall = median([inside / alone for _, pairs in found for inside, alone in pairs])
     within = overall >= 1 - TOLERATED
     print(f"the lab's rate is {overall:.3f} of bare pgbench's: {'within' if within else 'beyond'} 5%")
     return 0 if within else 1

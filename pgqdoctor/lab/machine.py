@@ -45,7 +45,7 @@ def this_machine() -> Machine:
         system=f"{platform.system()} {platform.release()}",
         architecture=platform.machine(),
         cpu=_cpu_model(),
-        cpus=_usable_cpus(),
+        cpus=usable_cpus(),
         memory_bytes=_memory_bytes(),
         load_1m=_load(),
         python=platform.python_version(),
@@ -71,7 +71,8 @@ def server_facts(
     )
 
 
-def _usable_cpus() -> int:
+def usable_cpus() -> int:
+    """Processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -28,13 +28,16 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pgqdoctor.errors import PgqdoctorError
 from pgqdoctor.lab.binaries import Binaries
 from pgqdoctor.lab.ground import WORKER_NAME
+from pgqdoctor.lab.machine import usable_cpus
 from pgqdoctor.lab.statistics import Attempt
 from pgqdoctor.lab.watchdog import Watchdog
 
 GRACE_S = 10.0
 """How long clients may take to end their transactions in progress after the run's end."""
-ASK_EVERY_S = 0.02
-"""First interval of the question whether the queue is empty; it grows to a hundredth of the time that has passed."""
+ASK_EVERY_S = 0.05
+ASK_SHARE = 0.05
+"""Intervals of the question whether the queue is empty: at first, and as a share of the time that has passed. Asked
+fifty times a second it took a twentieth of a processor; what workers do after the last job does not count anyway."""
 _PROCESSED = re.compile(r"^number of transactions actually processed: (\d+)", re.MULTILINE)
 _TPS = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
 _FAILED = re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE)
@@ -120,7 +123,8 @@ class Bench:
             else ("-T", str(max(1, math.ceil(longest_s))))
         )
         command = [
-            *(str(self.binaries.pgbench), "-n", "-M", "prepared", "-c", str(work.clients), "-j", "1"),
+            *(str(self.binaries.pgbench), "-n", "-M", "prepared", "-c", str(work.clients)),
+            *("-j", str(min(work.clients, usable_cpus()))),
             *length,
             *("-f", str(script)),
             *(("-R", f"{work.rate:g}") if work.rate is not None else ()),
@@ -190,7 +194,7 @@ class Run:
         return self._process.poll() is not None
 
     def wait(self, until: Callable[[], bool] | None = None) -> None:
-        """Wait until pgbench ends, or until ``until`` says so."""
+        """Wait until pgbench ends, or until ``until`` says so, which is asked more and more seldom."""
         while not self.ended:
             if until is None:
                 # Its own time limit ends it; a short wait keeps Ctrl-C answered.
@@ -199,7 +203,7 @@ class Run:
                 continue
             if until():
                 return
-            time.sleep(max(ASK_EVERY_S, (time.monotonic() - self._began) / 100))
+            time.sleep(max(ASK_EVERY_S, ASK_SHARE * (time.monotonic() - self._began)))
 
     def finish(self) -> Outcome:
         """Let transactions in progress end, and read what pgbench said and logged.

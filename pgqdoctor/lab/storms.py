@@ -78,13 +78,13 @@ STORMS: Final = (
         name="foreign-key",
         title="All inserts reference one parent row and stay open for 5 ms",
         mechanism="Each insert locks the parent FOR KEY SHARE until its transaction ends; every newcomer makes a new "
-        "multixact with all present lockers as members. The cure inserts last, so that the lock is short.",
+        "multixact with all present lockers as members. The cure inserts in a transaction of its own, so that the lock lasts as long as a commit.",
         setup="CREATE TABLE tenants (id integer PRIMARY KEY, name text NOT NULL);\n"
         "INSERT INTO tenants SELECT g, 'tenant ' || g FROM generate_series(1, 100) g;\n"
         "CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
         " tenant integer NOT NULL REFERENCES tenants, state text NOT NULL DEFAULT 'ready');\n",
         sick="BEGIN;\nINSERT INTO jobs (tenant) VALUES (1);\n\\sleep 5 ms\nSELECT name FROM tenants WHERE id = 1;\nCOMMIT;\n",
-        cured="BEGIN;\nSELECT name FROM tenants WHERE id = 1;\n\\sleep 5 ms\nINSERT INTO jobs (tenant) VALUES (1);\nCOMMIT;\n",
+        cured="BEGIN;\nSELECT name FROM tenants WHERE id = 1;\n\\sleep 5 ms\nCOMMIT;\nINSERT INTO jobs (tenant) VALUES (1);\n",
     ),
     Storm(
         name="share-lock",

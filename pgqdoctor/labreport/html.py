@@ -59,8 +59,8 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"<style>{STYLE}</style></head>"
     yield "<body><main>"
     yield f"<h1>{title}</h1>"
-    shown = dict(document.facts)
-    yield f'<p class="sub">{_shown(shown.get("Server", ""))} &middot; {_shown(shown.get("Run", ""))}</p>'
+    about = [value for key, value in document.facts if key == "Run" or key.startswith("Server")]
+    yield f'<p class="sub">{" &middot; ".join(map(_shown, about))}</p>'
     if document.says:
         yield '<ul class="says">'
         yield from (f"<li>{_shown(sentence)}</li>" for sentence in document.says)

@@ -146,4 +146,5 @@ def _table(cells: tuple[StormResult, ...]) -> Table:
 
 def _most(cell: StormResult) -> str:
     ordered = sorted(cell.waits.items(), key=lambda one: -one[1])[:WAITS_SHOWN]
-    return ", ".join(f"{name} {100 * count / max(1, cell.samples):.0f}%" for name, count in ordered)
+    shares = ((name, round(100 * count / max(1, cell.samples))) for name, count in ordered)
+    return ", ".join(f"{name} {share}%" for name, share in shares if share)

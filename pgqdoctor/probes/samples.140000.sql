@@ -11,7 +11,7 @@ SELECT a.pid,
        left(a.query, 8192) AS query,
        a.query_id,
        (EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid IN (a.pid, a.leader_pid))
-        OR (a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M')) AS vacuuming,
+        OR coalesce(a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M', false)) AS vacuuming,
        coalesce(a.application_name, '') AS application,
        extract(epoch FROM clock_timestamp())::float8 AS at
   FROM pg_stat_activity a

@@ -18,7 +18,7 @@ SELECT a.pid,
        a.query_id,
        left(a.query, 8192) AS query,
        (EXISTS (SELECT 1 FROM pg_stat_progress_vacuum v WHERE v.pid IN (a.pid, a.leader_pid))
-        OR (a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M')) AS vacuuming,
+        OR coalesce(a.wait_event_type = 'Lock' AND a.query ~* '^\s*(autovacuum: )?vacuum\M' AND a.query !~* '\mfull\M', false)) AS vacuuming,
        extract(epoch FROM clock_timestamp() - a.backend_start)::float8 AS backend_start_s,
        x.subxact_count AS subtransactions,
        x.subxact_overflowed

@@ -6,6 +6,7 @@ import pytest
 
 from pgqdoctor.checks.claim_isolation import CHECK
 from pgqdoctor.finding import Finding
+from pgqdoctor.observation import Sample
 
 from . import build
 
@@ -68,3 +69,30 @@ def test_rollbacks_in_read_committed_have_another_cause() -> None:
 
 def test_no_claims() -> None:
     assert look(500, 500, claims=0) == []
+
+
+def sampled(pids_that_claim: tuple[int, ...], strict: tuple[int, ...]) -> list[Finding]:
+    """Look at sessions whose prepared BEGIN is not counted: half of the transactions fail."""
+    texts = (build.CLAIM.replace("$1", "'queued'"), f"{BEGIN};")
+    sessions = [
+        *(build.sampled(pid, 0) for pid in pids_that_claim),
+        *(build.sampled(pid, 1) for pid in strict),
+    ]
+    seen = build.observation(
+        statements={"1/10/1": (build.CLAIM, 100, 100), "2/10/1": (BEGIN, 0, 0)},
+        texts=texts,
+        samples=(Sample(at=1.0, sessions=tuple(sessions)),),
+        last=build.reading(build.WINDOW_S, database=build.database(commits=500, rollbacks=500)),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+def test_prepared_begin_is_not_counted_but_seen_in_the_sessions_that_claim() -> None:
+    (finding,) = sampled((1, 2), (2, 9))
+    assert "run in REPEATABLE READ" in finding.title
+    assert finding.evidence[0].source == "pg_stat_activity, sessions that claim"
+
+
+def test_strict_sessions_that_do_not_claim() -> None:
+    assert sampled((1, 2), (8, 9)) == []
+    assert sampled((1, 2, 3), (3,)) == []

@@ -14,7 +14,6 @@ from pgqdoctor.rows import SessionRow
 
 from . import build, plans
 
-
 LATE_S = 120.0
 """Two rounds of autovacuum at its default naptime."""
 

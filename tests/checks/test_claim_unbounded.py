@@ -6,6 +6,7 @@ import pytest
 
 from pgqdoctor.checks.claim_unbounded import CHECK
 from pgqdoctor.finding import Finding
+from pgqdoctor.observation import Sample
 
 from . import build
 
@@ -59,3 +60,53 @@ def test_update_that_takes_everything() -> None:
 @pytest.mark.parametrize("text", [build.CLAIM, BY_KEY])
 def test_bounded_claims(text: str) -> None:
     assert look(text, 1, 20_000) == []
+
+
+MOVES = "UPDATE jobs SET state = 'pending' WHERE id IN (SELECT id FROM jobs WHERE state = 'queued' FOR UPDATE SKIP LOCKED)"
+"""Its words do not say whether it takes jobs or moves them on."""
+
+
+def hoard(age_s: float, rows: int | None, *, won: int = 0, ready: int = 100) -> list[Finding]:
+    """Look at a session that has executed MOVES, once in all, and is idle in transaction beside claims that won ``won`` jobs."""
+    used = {"1/10/1": (build.CLAIM, 10, won)}
+    if rows is not None:
+        used["2/10/1"] = (MOVES, 1, rows)
+    held = build.sampled(
+        77, 0, state="idle in transaction", xact_age_s=age_s, query_id=2 if rows is not None else None
+    )
+    samples = (Sample(at=1.0, sessions=(held,)),)
+    return build.evaluated(
+        CHECK,
+        build.observation(
+            statements=used, texts=(MOVES,), samples=samples, probes=(build.probe(ready_rows=ready),)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("age_s", "rows", "severity"),
+    [
+        (0.9, 20_000, None),
+        (1.0, 99, None),
+        (1.0, 100, "warning"),
+        (1.0, 1_000, "critical"),
+    ],
+)
+def test_update_without_limit_that_stays_open(age_s: float, rows: int, severity: str | None) -> None:
+    assert [one.severity for one in hoard(age_s, rows)] == ([] if severity is None else [severity])
+
+
+def test_holder_is_named() -> None:
+    (finding,) = hoard(4.5, 20_000)
+    assert finding.title == (
+        "An UPDATE of public.jobs without LIMIT has locked the jobs it found, 20,000 on average, "
+        "and session 77 keeps its transaction open for 4.5 s"
+    )
+    assert finding.pids == (77,)
+
+
+def test_statement_that_pg_stat_statements_has_lost() -> None:
+    (finding,) = hoard(4.5, None)
+    assert "claims pass over 100 ready ones" in finding.title
+    assert hoard(4.5, None, won=1) == []
+    assert hoard(4.5, None, ready=99) == []

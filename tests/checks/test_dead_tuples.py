@@ -16,8 +16,8 @@ from . import build
 NAPTIME = build.setting("autovacuum_naptime", "60")
 
 
-def plan(buffers: int) -> PlanProbe:
-    """The claim's plan: one job found by the partial index, at a cost of ``buffers``."""
+def plan(buffers: int, took_ms: float = 1.0) -> PlanProbe:
+    """The claim's plan: one job found by the partial index, at a cost of ``buffers`` and ``took_ms``."""
     return PlanProbe(
         mode="select",
         sql="SELECT ...",
@@ -26,7 +26,7 @@ def plan(buffers: int) -> PlanProbe:
             f'"Shared Hit Blocks": {buffers}, "Shared Read Blocks": 0, "Plans": [{{"Node Type": "Index Scan", '
             '"Index Name": "jobs_ready_idx", "Relation Name": "jobs", "Schema": "public", "Alias": "jobs", '
             '"Actual Rows": 1, "Actual Loops": 1, "Plan Rows": 10, "Index Searches": 1, '
-            f'"Shared Hit Blocks": {buffers}, "Shared Read Blocks": 0}}]}}, "Execution Time": 1.0}}]'
+            f'"Shared Hit Blocks": {buffers}, "Shared Read Blocks": 0}}]}}, "Execution Time": {took_ms}}}]'
         ),
     )
 
@@ -39,6 +39,7 @@ def look(
     options: tuple[str, ...] = (),
     last_autovacuum_s: float | None = 3_600.0,
     buffers: int | None = None,
+    took_ms: float = 1.0,
     held: bool = False,
     **last: Any,
 ) -> list[Finding]:
@@ -52,7 +53,7 @@ def look(
         of=build.catalog(tables=(build.table(rows=rows, options=options),), settings=(NAPTIME,)),
         first=build.reading(0.0, sessions=sessions),
         last=build.reading(build.WINDOW_S, tables=(counted,), sessions=sessions, **last),
-        probes=(build.probe(plans=() if buffers is None else (plan(buffers),)),),
+        probes=(build.probe(plans=() if buffers is None else (plan(buffers, took_ms),)),),
     )
     return build.evaluated(CHECK, seen)
 
@@ -111,6 +112,20 @@ def test_claim_that_pays_just_after_the_trigger_is_a_notice() -> None:
     (finding,) = look(dead=2_300, buffers=600)
     assert finding.severity == "notice"
     assert "a claim reads 595 buffers for them" in finding.title
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "severity"), [(4.9, "notice"), (5.1, "critical")], ids=["fast all the same", "slow"]
+)
+def test_many_buffers_between_two_visits_count_by_their_time(took_ms: float, severity: str) -> None:
+    (finding,) = look(dead=2_300, buffers=3_800, took_ms=took_ms)
+    assert finding.severity == severity
+
+
+def test_what_lasts_counts_by_its_buffers() -> None:
+    (held,) = look(dead=2_300, buffers=3_800, held=True)
+    (off,) = look(dead=2_300, buffers=3_800, options=("autovacuum_enabled=off",))
+    assert held.severity == off.severity == "critical"
 
 
 def test_before_the_trigger_nothing_is_said() -> None:

@@ -128,3 +128,48 @@ def test_hostile_names() -> None:
         'ALTER TABLE public.jobs ALTER COLUMN "id"" --" TYPE bigint;',
         'ALTER SEQUENCE public."s""q" AS bigint;',
     )
+
+
+KINDS = 78
+BURN = "INSERT INTO kinds (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"
+
+
+def neighbour(*, parent_column: str = "id", child: int = build.JOBS) -> list[Finding]:
+    """Look at a table of kinds, which a job refers to, whose ids are burnt by 1,000 conflicts in ten seconds."""
+    key = build.foreign_key(
+        "jobs_kind_fkey",
+        child,
+        KINDS,
+        "kind",
+        parent_column,
+        child_name="public.jobs",
+        parent_name="public.kinds",
+    )
+    row = {"table": KINDS, "name": "kinds_id_seq"}
+    seen = build.observation(
+        of=build.catalog(foreign_keys=(key,), tables=(build.table(), build.table(KINDS, "kinds", rows=1.0))),
+        statements={"1/10/1": (build.CLAIM, 10, 10), "2/10/1": (BURN, 1_000, 0)},
+        first=build.reading(0.0, sequences=(sequence(MOST - 2_000, **row),)),
+        last=build.reading(build.WINDOW_S, sequences=(sequence(MOST - 1_000, **row),)),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+def test_ids_of_a_table_that_jobs_refer_to() -> None:
+    (finding,) = neighbour()
+    assert finding.severity == "critical"
+    assert finding.title.startswith(
+        "100% of the ids of public.kinds.id (integer) are consumed: the rest lasts 10 s"
+    )
+    assert "1,000 ids were taken for 0 rows" in finding.why
+    assert "jobs_kind_fkey" in finding.why
+    assert finding.remedies[0].sql[2:4] == (
+        "ALTER TABLE public.jobs ALTER COLUMN kind TYPE bigint;",
+        "ALTER TABLE public.kinds ALTER COLUMN id TYPE bigint;",
+    )
+    assert "kinds" in finding.remedies[1].sql[0]
+
+
+def test_tables_that_only_refer_to_jobs_are_left_alone() -> None:
+    assert neighbour(child=77) == []
+    assert neighbour(parent_column="code") == []

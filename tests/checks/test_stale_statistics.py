@@ -131,3 +131,21 @@ def test_parent_in_a_join_is_a_warning() -> None:
     (finding,) = parent(-1.0, 150_000.0)
     assert finding.severity == "notice"
     assert finding.remedies[0].sql[1] == "ANALYZE public.jobs;"
+
+
+@pytest.mark.parametrize(("took_ms", "severity"), [(499.0, "notice"), (500.0, "warning")])
+def test_joins_of_a_parent_that_was_never_analysed(took_ms: float, severity: str) -> None:
+    """Ten seconds, in which statements that join the parent take ``took_ms``."""
+    join = "SELECT s.k FROM sig s JOIN jobs j ON j.id = s.job WHERE j.state = $1"
+    parent = build.table(kind="p", rows=-1.0)
+    leaf = build.table(1001, "jobs_1", parent=build.JOBS, rows=10_000.0)
+    counted = (build.calls("1/10/1", 10, 10), replace(build.calls("2/10/1", 5, 5), total_ms=took_ms))
+    seen = build.observation(
+        of=build.catalog(tables=(parent, leaf)),
+        statements={"1/10/1": (build.CLAIM, 10, 10), "2/10/1": (join, 5, 5)},
+        first=build.reading(0.0, statements=(build.calls("1/10/1", 0), build.calls("2/10/1", 0))),
+        last=build.reading(build.WINDOW_S, statements=counted),
+    )
+    (finding,) = build.evaluated(CHECK, seen)
+    assert finding.severity == severity
+    assert "never analysed as a whole" in finding.title

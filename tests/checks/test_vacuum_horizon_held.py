@@ -111,6 +111,86 @@ def test_prepared_transaction() -> None:
     assert look(prepared=(replace(row, database="other"),)) == []
 
 
+def test_what_another_database_holds_is_seen_in_the_snapshots_taken_here() -> None:
+    etl = build.session(
+        60,
+        application="etl",
+        database="warehouse",
+        state="idle in transaction",
+        xid=700,
+        xid_age=9_000,
+        xact_age_s=60.0,
+    )
+    worker = build.session(61, xmin=700, xmin_age=9_000, xact_age_s=0.01)
+    assert look(etl) == []
+    (finding,) = look(etl, worker)
+    assert finding.pids == (60,)
+    assert "Session 60 (etl, idle in transaction, open 60 s, in database warehouse)" in finding.title
+    assert "another database" in finding.why
+
+
+def test_prepared_transaction_of_another_database() -> None:
+    row = PreparedRow(
+        gid="orphan", xid=700, xid_age=9_000, prepared_age_s=600.0, owner="app", database="warehouse"
+    )
+    worker = build.session(61, xmin=700, xmin_age=9_000, xact_age_s=0.01)
+    (finding,) = look(worker, prepared=(row,))
+    assert finding.title.startswith("Prepared transaction 'orphan' (10 min old, in database ")
+    assert "connect to database warehouse" in finding.remedies[0].title
+
+
+def test_report_here_leads_over_a_writer_elsewhere_that_is_as_old() -> None:
+    etl = build.session(60, database="warehouse", xid=700, xid_age=9_000, xact_age_s=70.0)
+    (finding,) = look(etl, snapshot())
+    assert finding.pids == (41,)
+    (finding,) = look(replace(etl, xact_age_s=600.0), snapshot())
+    assert finding.pids == (60,)
+
+
+def test_writer_elsewhere_that_samples_show_and_no_reading() -> None:
+    etl = build.session(60, application="etl", database="warehouse", xid=700, xid_age=9_000, xact_age_s=60.0)
+    for seen_in, found in ((10, [(60,)]), (5, [])):
+        samples = tuple(
+            Sample(
+                at=0.5 * place,
+                sessions=(build.sampled(61, xmin_age=9_000),) if place < seen_in else (),
+            )
+            for place in range(10)
+        )
+        counted = build.counters(dead=8_000, deleted=2_000, last_autovacuum_s=5.0)
+        seen = build.observation(
+            first=build.reading(0.0, sessions=(etl,)),
+            last=build.reading(build.WINDOW_S, sessions=(etl,), tables=(counted,)),
+            samples=samples,
+        )
+        assert [one.pids for one in build.evaluated(CHECK, seen)] == found
+
+
+def test_walsender_that_copies_is_a_session_and_one_that_streams_is_not() -> None:
+    walsender = snapshot(backend_type="walsender", application="pg_16394_sync_16388")
+    row = StandbyRow(
+        pid=41, application="pg_16394_sync_16388", client=None, state="startup", xmin=700, xmin_age=9_000
+    )
+    (finding,) = look(walsender, standbys=(row,))
+    assert finding.pids == (41,)
+    assert "hot_standby_feedback" not in finding.title
+    assert look(replace(walsender, database="other"), standbys=(row,)) == []
+    assert look(walsender, standbys=(replace(row, state="streaming"),)) == []
+
+
+def test_waiter_is_not_told_as_the_next_holder() -> None:
+    writer = build.session(
+        50, application="worker", state="idle in transaction", xid=700, xid_age=9_000, xact_age_s=60.0
+    )
+    victim = build.session(
+        51, application="canceller", xid=701, xid_age=8_999, xact_age_s=59.0, wait_type="Lock"
+    )
+    report = build.session(52, application="report", xmin=702, xmin_age=8_000, xact_age_s=50.0)
+    (finding,) = look(writer, victim, report)
+    after = next(one.value for one in finding.evidence if one.what == "after it holds")
+    assert "report" in str(after)
+
+
 def test_slot_with_xmin_but_not_with_catalog_xmin_alone() -> None:
     slot = SlotRow(
         name="old_standby",

@@ -248,3 +248,71 @@ def test_without_pg_stat_statements_the_sessions_tell(database: str) -> None:
     assert queue.name == "public.jobs"
     assert "claim statement in pg_stat_activity" in queue.recognised_by
     assert [one.what for one in seen.lacks] == ["statements"]
+
+
+VACANCIES = """
+CREATE TABLE vacancies (id bigserial PRIMARY KEY, title text, status text NOT NULL DEFAULT 'open', expires_at timestamptz);
+INSERT INTO vacancies (title) SELECT 'engineer' FROM generate_series(1, 2000) g;
+CREATE INDEX ON vacancies (status);
+ANALYZE vacancies;
+"""
+WORK = """
+CREATE TABLE mails (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'pending', expires_at timestamptz);
+INSERT INTO mails DEFAULT VALUES;
+CREATE INDEX ON mails (status);
+ANALYZE mails;
+"""
+"""The same shape, but what is pending is work."""
+NO_DEFAULT = """
+CREATE TABLE build (id bigserial PRIMARY KEY, status text, env int);
+INSERT INTO build (status) SELECT 'done' FROM generate_series(1, 2000) g;
+ANALYZE build;
+INSERT INTO build (status) VALUES ('queued');
+CREATE INDEX ON build (status, id);
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "statements", "queues"),
+    [
+        pytest.param(
+            VACANCIES,
+            (
+                "SELECT id FROM vacancies WHERE status = 'open' ORDER BY id LIMIT 20",
+                "UPDATE vacancies SET status = 'closed' WHERE id = 7",
+            ),
+            (),
+            id="vacancies, oldest first",
+        ),
+        pytest.param(
+            WORK,
+            (
+                "SELECT id FROM mails WHERE status = 'pending' ORDER BY expires_at DESC LIMIT 20",
+                "UPDATE mails SET status = 'sent' WHERE id = 1",
+            ),
+            (),
+            id="a page of the latest",
+        ),
+        pytest.param(
+            WORK,
+            (
+                "SELECT id FROM mails WHERE status = 'pending' ORDER BY id LIMIT 1",
+                "UPDATE mails SET status = 'sent' WHERE id = 1",
+            ),
+            ("public.mails",),
+            id="polled work",
+        ),
+    ],
+)
+def test_what_is_polled_and_written_by_key(
+    database: str, setup: str, statements: tuple[str, ...], queues: tuple[str, ...]
+) -> None:
+    seen = observed(database, setup, statements)
+    assert tuple(one.name for one in seen.queues if one.certain) == queues
+
+
+def test_state_that_only_the_index_knows(database: str) -> None:
+    """Normalised text, no default, no partial index, and statistics older than the first queued row."""
+    claim = "SELECT id FROM build WHERE status = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
+    (queue,) = observed(database, NO_DEFAULT, (claim,)).queues
+    assert queue.ready_predicate == "status = 'queued'"

@@ -111,7 +111,12 @@ def test_a_session_that_holds_nothing(queue: str, statements: tuple[str, ...]) -
 
 @pytest.mark.parametrize(
     ("command", "holds"),
-    [("VACUUM big", False), ("VACUUM (VERBOSE, ANALYZE) big", False), ("ANALYZE big", True), ("VACUUM FULL big", True)],
+    [
+        ("VACUUM big", False),
+        ("VACUUM (VERBOSE, ANALYZE) big", False),
+        ("ANALYZE big", True),
+        ("VACUUM FULL big", True),
+    ],
 )
 def test_one_that_waits_for_its_tables_lock(queue: str, command: str, holds: bool) -> None:
     run(queue, *BIG)
@@ -126,7 +131,11 @@ def test_one_that_waits_for_its_tables_lock(queue: str, command: str, holds: boo
 def test_workers_of_a_parallel_vacuum(queue: str) -> None:
     run(queue, *BIG, "CREATE INDEX ON big (id)", "CREATE INDEX ON big (id, pad)", "CREATE INDEX ON big (pad)")
     run(queue, "DELETE FROM big WHERE id % 2 = 0")
-    slowly = ("SET vacuum_cost_delay = 20", "SET vacuum_cost_limit = 60", "SET min_parallel_index_scan_size = 0")
+    slowly = (
+        "SET vacuum_cost_delay = 20",
+        "SET vacuum_cost_limit = 60",
+        "SET min_parallel_index_scan_size = 0",
+    )
     with session(queue, *slowly, "VACUUM (PARALLEL 2) big"):
         until = time.monotonic() + 10.0
         with psycopg.connect(queue, autocommit=True) as watch:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -11,9 +14,11 @@ from contextlib import contextmanager, suppress
 import psycopg
 import pytest
 
-from pgqdoctor.collect import ObserveOptions, observe
+from pgqdoctor.collect import ObserveOptions, Observer, observe
 from pgqdoctor.engine import diagnose
+from pgqdoctor.errors import PgqdoctorError
 from pgqdoctor.observation import Observation
+from pgqdoctor.render import FORMATS, render
 
 SETUP = """
 CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status varchar NOT NULL DEFAULT 'queued',
@@ -320,3 +325,170 @@ def test_odd_settings_of_a_role_change_nothing(queue: str, settings: dict[str, s
         assert not diagnose(seen).crashed
     finally:
         run(queue, f"DROP ROLE {name}")
+
+
+DISASTERS: dict[str, tuple[str, ...]] = {
+    "killed": (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgqdoctor' AND datname = current_database()",
+    ),
+    "dropped": ("DROP TABLE jobs",),
+    "renamed": ("ALTER TABLE jobs RENAME TO gone",),
+    "truncated": ("TRUNCATE jobs",),
+    "recreated": ("DROP TABLE jobs", "CREATE TABLE jobs (id int)"),
+    "column dropped": ("ALTER TABLE jobs DROP COLUMN status",),
+    "schema renamed": ("ALTER SCHEMA public RENAME TO elsewhere",),
+    "statistics reset": ("SELECT pg_stat_reset(), pg_stat_statements_reset()",),
+    "extension dropped": ("DROP EXTENSION pg_stat_statements",),
+}
+
+
+@pytest.mark.parametrize("what", sorted(DISASTERS))
+@pytest.mark.parametrize("phase", ["reading", "sample_window", "_last_reading", "identify", "look"])
+def test_what_happens_during_a_phase_is_survived(
+    queue: str, what: str, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each phase of a run begins after the disaster; ``prepare`` is the one that may end in an error."""
+    original = getattr(Observer, phase)
+    struck: list[bool] = []
+
+    def strike(self: Observer, *arguments: object, **named: object) -> object:
+        if not struck:
+            struck.append(True)
+            run(queue, *DISASTERS[what])
+        return original(self, *arguments, **named)
+
+    monkeypatch.setattr(Observer, phase, strike)
+    try:
+        seen = look(queue, CLAIM.format(more=""))
+    except PgqdoctorError as error:
+        assert what == "killed" and phase == "reading", error
+        assert error.exit_code == 3
+        return
+    report = diagnose(seen)
+    assert not report.crashed
+    assert [one.name for one in report.queues] == ["public.jobs"]
+    if what == "killed" and phase != "reading":
+        assert any(one.what == "connection" for one in seen.lacks)
+        assert seen.probes[0].plans[0].document is not None, "the looks were taken over a new connection"
+
+
+@pytest.mark.parametrize("phase", ["reading", "sample_window", "_last_reading", "look"])
+def test_a_lock_taken_during_a_phase_is_not_waited_for(
+    queue: str, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(Observer, phase)
+    with psycopg.connect(queue) as holder:
+
+        def strike(self: Observer, *arguments: object, **named: object) -> object:
+            holder.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+            return original(self, *arguments, **named)
+
+        monkeypatch.setattr(Observer, phase, strike)
+        begun = time.monotonic()
+        seen = look(queue, CLAIM.format(more=""))
+        assert time.monotonic() - begun < 5.0
+    assert not diagnose(seen).crashed
+    assert any("exclusive lock" in one.reason for one in seen.probes[0].lacks)
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
+def test_databases_of_other_encodings(any_server: str, encoding: str) -> None:
+    name = f"encoded_{uuid.uuid4().hex[:8]}"
+    run(
+        any_server,
+        f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    )
+    dsn = psycopg.conninfo.make_conninfo(any_server, dbname=name)
+    try:
+        run(dsn, "CREATE EXTENSION pg_stat_statements", SETUP)
+        with psycopg.connect(dsn, autocommit=True) as worker:
+            if encoding == "SQL_ASCII":
+                worker.execute(
+                    "INSERT INTO jobs (status, kind) SELECT convert_from('\\xe9ff'::bytea, 'SQL_ASCII'), convert_from('\\xc328'::bytea, 'SQL_ASCII') "
+                    "FROM generate_series(1, 300)"
+                )
+                worker.execute(b"ALTER TABLE jobs ADD COLUMN \"caf\xe9\" text")
+                worker.execute(b"SELECT id FROM jobs WHERE status = 'queued' AND kind <> '\xff\xe9' ORDER BY run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED")
+            elif encoding == "LATIN1":
+                worker.execute('ALTER TABLE jobs ADD COLUMN "café" text')
+                worker.execute("INSERT INTO jobs (status) SELECT 'terminé' FROM generate_series(1, 300)")
+            worker.execute("ANALYZE jobs")
+            worker.execute(CLAIM.format(more="").encode())
+        seen = look(dsn, CLAIM.format(more=""))
+        report = diagnose(seen)
+        assert not report.crashed
+        assert [one.name for one in report.queues] == ["public.jobs"]
+        for format_ in FORMATS:
+            assert render(report, format_).encode("utf-8")
+    finally:
+        run(any_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def role(queue: str) -> Iterator[str]:
+    """A bare role's name; what it owns goes with it."""
+    name = f"guest_{uuid.uuid4().hex[:8]}"
+    run(queue, f"CREATE ROLE {name} LOGIN")
+    yield name
+    run(queue, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE SCHEMA inner_jobs", "ALTER TABLE jobs SET SCHEMA inner_jobs", "GRANT pg_monitor TO {role}"),
+        (
+            "CREATE SCHEMA inner_jobs",
+            "ALTER TABLE jobs SET SCHEMA inner_jobs",
+            "GRANT pg_monitor TO {role}",
+            "GRANT SELECT ON inner_jobs.jobs TO {role}",
+        ),
+        ("GRANT pg_monitor TO {role}", "ALTER ROLE {role} NOINHERIT"),
+        ("GRANT SELECT (id, run_at) ON jobs TO {role}",),
+        ("GRANT pg_monitor TO {role}", "REVOKE EXECUTE ON FUNCTION pg_get_multixact_members(xid) FROM PUBLIC"),
+    ],
+    ids=["no usage", "select without usage", "noinherit", "some columns", "revoked function"],
+)
+def test_roles_with_odd_rights_get_a_report_and_the_grant(queue: str, role: str, statements: tuple[str, ...]) -> None:
+    run(queue, *(one.format(role=role) for one in statements))
+    seen = observe(psycopg.conninfo.make_conninfo(queue, user=role), ObserveOptions(window_seconds=0.3))
+    report = diagnose(seen)
+    assert not report.crashed
+    for grant in [one.grant for one in report.skipped if one.grant]:
+        if ";" not in grant and grant.startswith("GRANT"):
+            run(queue, grant)
+
+
+def test_a_role_without_connect_is_told_so(queue: str, role: str) -> None:
+    database = psycopg.conninfo.conninfo_to_dict(queue)["dbname"]
+    run(queue, f"REVOKE CONNECT ON DATABASE {database} FROM PUBLIC")
+    with pytest.raises(PgqdoctorError) as caught:
+        observe(psycopg.conninfo.make_conninfo(queue, user=role), ObserveOptions(window_seconds=0.3))
+    assert "GRANT CONNECT" in caught.value.hint and caught.value.exit_code == 3
+
+
+def test_a_claim_query_of_several_statements_changes_nothing(queue: str) -> None:
+    claim = f"{CLAIM.format(more='')}; COMMIT; DELETE FROM jobs; SELECT nextval('trap')"
+    look(queue, claim, explain="full")
+    with psycopg.connect(queue) as connection:
+        assert connection.execute("SELECT count(*), (SELECT is_called FROM trap) FROM jobs").fetchone() == (300, False)
+
+
+CLI_PHASES = [0.05, 0.4, 0.8, 1.2, 1.8, 2.3]
+
+
+@pytest.mark.parametrize("command", ["report", "triage", "queues", "fix", "explain"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_command_without_a_traceback(queue: str, command: str, number: signal.Signals) -> None:
+    for delay in CLI_PHASES:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "pgqdoctor", command, queue, "--window", "1.5s"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(delay)
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=20)
+        assert "Traceback" not in errors, (delay, errors)
+        assert "internal error" not in errors, (delay, errors)

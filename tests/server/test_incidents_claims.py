@@ -317,7 +317,7 @@ VACUUM build;
 CREATE FUNCTION analyse_blind() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
     FOR tried IN 1..40 LOOP
         ANALYZE build;
-        EXIT WHEN (SELECT most_common_vals::text FROM pg_stats WHERE tablename = 'build' AND attname = 'status') = '{done}';
+        EXIT WHEN (SELECT n_distinct FROM pg_stats WHERE tablename = 'build' AND attname = 'status') = 1;
     END LOOP;
 END $$;
 SET default_statistics_target = 2;
@@ -451,7 +451,7 @@ ANALYZE job;
             "UPDATE job SET status = 'cancelled' WHERE id = 19999", name="cancel", hold="active", after_s=0.5
         ),
     ),
-    expected={"claim-unbounded": ("public.job", "without LIMIT", "000 ")},
+    expected={"claim-unbounded": ("public.job", "without LIMIT")},
     allowed=frozenset(
         {
             "claim-transaction-held",

@@ -98,9 +98,11 @@ def judge(state: State, seen: Observation, report: Report) -> None:
     if state.expected:
         first = next(one for one in report.findings if one.check == state.expected[0])
         assert all(name in first.title for name in state.names), told(report)
-    steps = triage.triage(seen, report).steps
+    steps = triage.build_triage(seen, report, None).steps
     texts = [one.title for one in report.findings]
-    texts += [line for one in report.findings for remedy in one.remedies for line in (remedy.title, *remedy.sql)]
+    texts += [
+        line for one in report.findings for remedy in one.remedies for line in (remedy.title, *remedy.sql)
+    ]
     texts += [line for step in steps for line in (step.title, *step.sql)]
     assert not [text for text in texts for word in state.unsaid if word in text], told(report)
 
@@ -137,9 +139,27 @@ def overlapping(dsn: str) -> Iterator[None]:
     with ExitStack() as stack:
         for place in range(3):
             stack.enter_context(
-                repeating(dsn, "SELECT count(*), pg_sleep(3) FROM jobs", application=f"report-{place}")
+                repeating(
+                    dsn,
+                    "SELECT sum(i), pg_sleep(3) FROM generate_series(1, 9) i",
+                    application=f"report-{place}",
+                )
             )
             time.sleep(1.0)
+        yield
+
+
+@contextlib.contextmanager
+def dashboards(dsn: str) -> Iterator[None]:
+    """Statements of a quarter of a second: at any moment somebody has a snapshot, and nobody has it for long."""
+    with ExitStack() as stack:
+        for place in range(3):
+            loop = repeating(
+                dsn,
+                "SELECT sum(i), pg_sleep(0.25) FROM generate_series(1, 9) i",
+                application=f"dashboard-{place}",
+            )
+            stack.enter_context(loop)
         yield
 
 
@@ -190,7 +210,9 @@ SICK = {
         unsaid=("pg_terminate_backend", "pg_cancel_backend"),
     ),
     "an open cursor in READ COMMITTED": State(
-        stage=holds("BEGIN", "DECLARE c CURSOR FOR SELECT * FROM jobs", "FETCH 1 FROM c", application="export"),
+        stage=holds(
+            "BEGIN", "DECLARE c CURSOR FOR SELECT * FROM jobs", "FETCH 1 FROM c", application="export"
+        ),
         expected=("vacuum-horizon-held",),
         allowed=DEAD,
         forbidden=TUNING,
@@ -211,14 +233,16 @@ SICK = {
         names=("slow_analyze",),
     ),
     "a writer in another database": State(
-        stage=there(holds("BEGIN", "INSERT INTO elsewhere VALUES (1)", application="etl")),
+        stage=together(
+            there(holds("BEGIN", "INSERT INTO elsewhere VALUES (1)", application="etl")), dashboards
+        ),
         expected=("vacuum-horizon-held",),
         allowed=DEAD,
         forbidden=TUNING,
         names=("etl", "in database", "_beside"),
     ),
     "a prepared transaction of another database": State(
-        stage=there(orphan("INSERT INTO elsewhere VALUES (1)")),
+        stage=together(there(orphan("INSERT INTO elsewhere VALUES (1)")), dashboards),
         expected=("vacuum-horizon-held",),
         allowed=DEAD,
         forbidden=TUNING,
@@ -266,9 +290,15 @@ HEALTHY = {
             holds("VACUUM big"),
         ),
     ),
+    "statements of which always some run": State(stage=dashboards),
+    "a writer in another database, and gaps between the statements here": State(
+        stage=there(holds("BEGIN", "INSERT INTO elsewhere VALUES (1)")), rate=50.0
+    ),
     "an old snapshot and hardly any churn": State(stage=holds(*REPORT), rate=4.0),
     "short reports": State(
-        stage=lambda dsn: repeating(dsn, "SELECT count(*), pg_sleep(1.5) FROM jobs", application="report"),
+        stage=lambda dsn: repeating(
+            dsn, "SELECT sum(i), pg_sleep(1.5) FROM generate_series(1, 9) i", application="report"
+        ),
         rate=50.0,
     ),
     "batches of half a second": State(

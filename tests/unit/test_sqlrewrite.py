@@ -15,6 +15,7 @@ from pgqdoctor.sqlrewrite import (
     first_statement,
     functions_called,
     is_harmless,
+    joining_select,
     locking_select,
     parameters_of,
     quote_ident,
@@ -318,3 +319,24 @@ def test_arbitrary_text_never_raises(text: str, value: str) -> None:
         return
     assert filled.startswith("SELECT * FROM q WHERE a = ")
     assert filled.endswith(" AND b = 'end'")
+
+
+@pytest.mark.parametrize(
+    ("text", "select"),
+    [
+        (
+            "UPDATE q SET a = 1 WHERE id IN (SELECT id FROM q WHERE s = 'r' LIMIT 3 FOR UPDATE SKIP LOCKED) RETURNING id",
+            "SELECT 1 FROM q WHERE id IN (SELECT id FROM q WHERE s = 'r' LIMIT 3)",
+        ),
+        (
+            "DELETE FROM app.q AS x USING w WHERE x.id = w.id AND w.id IN (SELECT 1 FOR UPDATE)",
+            "SELECT 1 FROM app.q AS x, w WHERE x.id = w.id AND w.id IN (SELECT 1)",
+        ),
+        ("WITH g AS (DELETE FROM w RETURNING id) UPDATE q SET a = 1 FROM g WHERE q.id = g.id", None),
+        ("SELECT 1 FROM q", None),
+        ("UPDATE q SET a = 1; UPDATE q SET a = 2", None),
+        ("UPDATE q SET", None),
+    ],
+)
+def test_select_that_joins_as_a_write_does(text: str, select: str | None) -> None:
+    assert joining_select(text) == select
