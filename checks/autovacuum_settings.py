@@ -11,7 +11,7 @@ between two vacuums. Autovacuum looks at a database once per autovacuum_naptime,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pgqdoctor import remedy, vacuuming
@@ -73,20 +73,28 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if not leaves:
         return
     off = tuple(one for one in leaves if not one.enabled)
+    held = vacuuming.held_horizon(seen) is not None
     if not vacuuming.server_allows(queue.catalog):
         if making >= limits.dead_per_s or dead >= limits.off_rows:
-            yield _server_off(queue, dead, making, limits)
+            yield _for_later(_server_off(queue, dead, making, limits), held)
         return
     if off and (making >= limits.dead_per_s or dead >= limits.off_rows):
-        yield _table_off(queue, off, making, limits)
+        yield _for_later(_table_off(queue, off, making, limits), held)
     on = tuple(one for one in leaves if one.enabled and one.making >= limits.dead_per_s)
-    if not on or vacuuming.held_horizon(seen) is not None:
-        # While the horizon is held, no setting removes a row: the holder is the finding.
+    if not on or held:
         return
     far = tuple(one for one in on if one.trigger >= limits.trigger_rows)
     if far:
         yield _trigger(queue, far, limits)
     yield from _pace(queue, max(on, key=lambda one: one.table.pages), limits)
+
+
+def _for_later(finding: Finding, held: bool) -> Finding:
+    """While the horizon is held, no setting removes a row: the holder is the finding, and this one comes after it."""
+    if not held:
+        return finding
+    why = f"{finding.why} Now the xmin horizon is held: until it moves, no vacuum removes these rows, and this can wait."
+    return replace(finding, severity="notice", why=why)
 
 
 def _buffers(queue: Queue) -> int:

@@ -344,6 +344,15 @@ def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remed
                 expect=after,
                 risk="the statement fails with an error in its client; its work of this transaction is lost",
             )
+        if holder.state is None and holder.seconds is None:
+            # To cancel changes nothing for a session that idles in its transaction, and this role cannot tell.
+            yield remedy.end_session(
+                pid=holder.pid,
+                gently=False,
+                title=f"If that changes nothing, session {holder.pid} idles in its transaction: end it",
+                expect=after,
+                risk="its open transaction is rolled back and its client loses the connection",
+            )
     elif holder.kind == "prepared transaction":
         yield remedy.statement(
             sql=(f"ROLLBACK PREPARED {remedy.literal(holder.name)};",),

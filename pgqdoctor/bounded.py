@@ -558,7 +558,9 @@ class _Look:
 
     def _some_job(self, columns: tuple[str, ...]) -> dict[str, str]:
         """Return values that a ready job has, any job where none is ready: the claim is for such a one."""
-        names = sql.SQL(", ").join(sql.SQL("q.{0}::text AS {0}").format(sql.Identifier(one)) for one in columns)
+        names = sql.SQL(", ").join(
+            sql.SQL("q.{0}::text AS {0}").format(sql.Identifier(one)) for one in columns
+        )
         known = sql.SQL(" AND ").join(
             sql.SQL("{} IS NOT NULL").format(sql.Identifier(one)) for one in columns
         )
@@ -566,9 +568,9 @@ class _Look:
         if row is not None and row.row_security and not self.link.server.superuser:
             return {}
         for ready in dict.fromkeys((self.identity.ready_predicate or "true", "true")):
-            query = sql.SQL("SELECT {names} FROM (SELECT * FROM {table} WHERE {ready} AND {known} LIMIT 1) q").format(
-                names=names, table=self.table, ready=sql.SQL(ready), known=known
-            )
+            query = sql.SQL(
+                "SELECT {names} FROM (SELECT * FROM {table} WHERE {ready} AND {known} LIMIT 1) q"
+            ).format(names=names, table=self.table, ready=sql.SQL(ready), known=known)
             found = self._bounded("plan", query)
             if found:
                 return dict(found[0])
@@ -682,7 +684,12 @@ class _Look:
         keys = [key for key in self.identity.claim_keys if key in by_key]
         live = [by_key[key] for key in keys if key.startswith("text:")]
         rest = [by_key[key] for key in keys if not key.startswith("text:")]
-        sent = {text_fingerprint(text): text for text in (*live, *self._last_texts(keys))}
+        # A constant LIMIT may hide what a parameter in its place lets one think: that it is a claim at all.
+        sent = {
+            text_fingerprint(text): text
+            for text in (*live, *self._last_texts(keys))
+            if any(statement.claims for statement in read_sql(text).statements)
+        }
         chosen: dict[str, str] = {}
         for text in (*found, *rest, *live):
             chosen.setdefault(sent.get(text_fingerprint(text), text), text)

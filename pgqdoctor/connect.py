@@ -176,6 +176,19 @@ def connect(conninfo: str, *, timeout_s: int = CONNECT_TIMEOUT_S) -> Session:
         raise _unreachable(error, given) from None
     except (psycopg.Error, UnicodeError) as error:
         raise PgqdoctorError(f"could not connect: {_one_line(str(error))}") from None
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        # Any bytes may stand there, and a server asked for UTF-8 refuses those that are none.
+        connection.close()
+        try:
+            connection = psycopg.Connection[dict[str, Any]].connect(
+                conninfo,
+                autocommit=True,
+                prepare_threshold=None,
+                row_factory=dict_row,
+                **{**extra, "client_encoding": "SQL_ASCII"},
+            )
+        except psycopg.OperationalError as error:
+            raise _unreachable(error, given) from None
     for name in ("text", "varchar", "bpchar", "name"):
         connection.adapters.register_loader(name, _LenientTextLoader)
     return Session(connection, conninfo)

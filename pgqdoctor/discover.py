@@ -78,6 +78,10 @@ FINISHED_WORDS: Final = FINISHED | word_set("delivered exception")
 PUBLIC_WORDS: Final = word_set("open free new created")
 """Words for ready that offers, vacancies and tickets bear too."""
 
+RECURRING: Final = 1_000.0
+"""Rows that move on in time and are never finished, from which they are work and no list of recurring tasks: a crontab has tens,
+a table of everybody's reports and alerts tens of thousands, and workers pull them as from any queue."""
+
 _TIME_CATEGORY = "D"
 SKIPPING: Final = 4.0
 """Weight of a claim with SKIP LOCKED against one without: a sweep that blocks may run as often as an idle worker polls."""
@@ -292,7 +296,7 @@ def _consumed(row: TableRow, catalog: Catalog, counters: Sequence[TableCounterRo
         return False
     oids = {row.oid, *(leaf.oid for leaf in catalog.partitions_of(row.oid))}
     counted = [one for one in counters if one.oid in oids]
-    return not counted or any(one.updated + one.deleted for one in counted)
+    return not any(one.inserted for one in counted) or any(one.updated + one.deleted for one in counted)
 
 
 def _leaf_moves(catalog: Catalog, row: TableRow, moving: frozenset[int]) -> bool:
@@ -345,6 +349,14 @@ def _judge(
     polls = _polls(signs, by_name)
     roles = _roles(columns, indexes, texts, [c for conditions in polls for c in conditions], catalog)
     states = _states(roles, by_name, indexes, texts, signs, polls)
+    if signature is not None:
+        states = replace(
+            states,
+            ready=states.ready
+            if states.ready_from == "claim" or not signature.waiting
+            else signature.waiting,
+            running=signature.running or states.running,
+        )
     reasons: list[str] = []
     score = 0
     if framework is not None:
@@ -370,8 +382,9 @@ def _judge(
         reasons.insert(0, "named by --queue")
     shape_alone = not claims and not bodies and framework is None and not pair
     worked_on = _worked_on(roles)
+    named_so = names_work(row.name) and _works_jobs(roles, indexes, by_name, states)
     looking = any(not claim.by_key for _, _, claim in claims)
-    schedule = is_schedule(
+    schedule = row.rows < RECURRING and is_schedule(
         roles,
         [claim for _, _, claim in claims],
         [statement for _, statement in signs.statements],
@@ -384,16 +397,10 @@ def _judge(
         or (
             bool(claims)
             and (points >= 1 or _locks_with_limit(claims))
-            and (looking or worked_on)
+            and (looking or worked_on or named_so)
             and not schedule
         )
-        or (
-            pair
-            and points >= 2
-            and worked_on
-            and not is_kept_record(row.name)
-            and _works_jobs(roles, indexes, by_name, states)
-        )
+        or (pair and points >= 2 and (worked_on or named_so) and not is_kept_record(row.name))
         or (
             shape_alone
             and moves
@@ -427,6 +434,15 @@ def _judge(
         function, body, _, statement = bodies[0]
         inner = variables_as_parameters(statement.text, body.variables, argument_types(function.arguments))
         claim_sql, source = inner or statement.text, "framework" if framework else "derived"
+    functions = [function.oid for function, *_ in bodies]
+    if signature is not None and signature.functions and not bodies:
+        functions = [
+            one.oid
+            for one in catalog.functions
+            if one.name in signature.functions and one.schema == row.schema
+        ]
+        if functions and signature.claim is not None and claim_sql is None:
+            claim_sql, source = signature.claim.replace("{table}", qualified(row)), "framework"
     return QueueIdentity(
         oid=row.oid,
         schema=row.schema,
@@ -445,7 +461,7 @@ def _judge(
         claim_keys=tuple(dict.fromkeys(text.key for text, _, _ in claims)),
         claim_sql=claim_sql,
         claim_source=source,
-        functions=tuple(dict.fromkeys(function.oid for function, *_ in bodies)),
+        functions=tuple(dict.fromkeys(functions)),
     )
 
 

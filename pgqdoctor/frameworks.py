@@ -29,6 +29,10 @@ class Signature:
     helpers: str = r"(?!)"
     functions: frozenset[str] = frozenset()
     claim: str | None = None
+    waiting: tuple[str, ...] = ()
+    """The state's values for ready jobs, where normalised claims hide them or the words mislead."""
+    running: tuple[str, ...] = ()
+    """The state's values for claimed jobs."""
 
     def matches(self, table: str, columns: frozenset[str]) -> bool:
         """Tell whether a table of that name and those columns is the framework's."""
@@ -47,6 +51,8 @@ def _of(
     helpers: str = r"(?!)",
     functions: str = "",
     claim: str | None = None,
+    waiting: str = "",
+    running: str = "",
 ) -> Signature:
     return Signature(
         framework=framework,
@@ -56,6 +62,8 @@ def _of(
         helpers=helpers,
         functions=frozenset(functions.split()),
         claim=claim,
+        waiting=tuple(waiting.split()),
+        running=tuple(running.split()),
     )
 
 
@@ -78,6 +86,8 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         r"\w*jobs",
         "state func attempts max_attempts unique_key taken_by",
         helpers=r"\w*(workers|queues|leader|cron|workflows|workflow_steps|migrations|rate_limits|metrics)",
+        waiting="pending retrying",
+        running="running",
     ),
     _of("oban", r"oban_jobs", "state queue worker args attempt scheduled_at", helpers=r"oban_\w+"),
     _of(
@@ -135,20 +145,42 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         "UPDATE {table} m SET vt = clock_timestamp() + $2::interval, read_ct = read_ct + 1 FROM cte WHERE m.msg_id = cte.msg_id RETURNING m.msg_id",
     ),
     _of("hangfire", r"jobqueue", "jobid queue fetchedat", helpers=_ALL),
-    _of("jobrunr", r"\w*jobrunr_jobs", "version jobasjson state updatedat", helpers=r"\w*jobrunr_\w+"),
+    _of(
+        "jobrunr",
+        r"\w*jobrunr_jobs",
+        "version jobasjson state updatedat",
+        helpers=r"\w*jobrunr_\w+",
+        waiting="ENQUEUED",
+        running="PROCESSING",
+    ),
     _of("db-scheduler", r"scheduled_tasks", "task_name task_instance execution_time picked version"),
     _of("dramatiq-pg", r"queue", "message_id queue_name state mtime message", ready="state = 'queued'"),
     _of("kombu", r"kombu_message", "visible payload queue_id", helpers=r"kombu_queue"),
     _of("django-q2", r"django_q_ormq", "key payload lock", ready="lock <= now()", helpers=r"django_q_\w+"),
-    _of("django-tasks", r"django_tasks_database_dbtaskresult", "status enqueued_at run_after task_path"),
-    _of("django-task-psql", r"task_psql_task", "status run_after"),
+    _of(
+        "django-tasks",
+        r"django_tasks_database_dbtaskresult",
+        "status enqueued_at run_after task_path",
+        waiting="READY",
+        running="RUNNING",
+    ),
+    _of("django-task-psql", r"task_psql_task", "status run_after", waiting="READY", running="RUNNING"),
     _of(
         "django-db-queue",
         r"django_dbq_job",
         "state next_task run_after queue_name",
         helpers=r"django_dbq_\w+",
+        waiting="NEW READY",
+        running="PROCESSING",
     ),
-    _of("dbos", r"workflow_status", "workflow_uuid status queue_name executor_id", helpers=_ALL),
+    _of(
+        "dbos",
+        r"workflow_status",
+        "workflow_uuid status queue_name executor_id",
+        helpers=_ALL,
+        waiting="ENQUEUED",
+        running="PENDING",
+    ),
     _of(
         "absurd",
         r"r_\w+",
@@ -156,6 +188,8 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         ready="state IN ('pending', 'sleeping') AND available_at <= now()",
         helpers=r"[tcewi]_\w+|queues",
         functions="claim_task",
+        waiting="pending sleeping",
+        running="running",
     ),
     _of("windmill", r"v2_job_queue", "running scheduled_for tag suspend", helpers=r"v2_\w+"),
     _of(
@@ -168,7 +202,14 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
     _of("gue", r"gue_jobs", "job_id priority run_at job_type error_count queue"),
     _of("prisma-queue", r"\w+", "finishedAt processedAt runAt maxAttempts key payload"),
     _of("pq", r"\w+", "enqueued_at dequeued_at expected_at schedule_at q_name data"),
-    _of("roost", r"jobs", "state scheduled_at depends_on", helpers=_ALL),
+    _of(
+        "roost",
+        r"jobs",
+        "state scheduled_at depends_on",
+        helpers=_ALL,
+        waiting="available",
+        running="executing",
+    ),
     _of("awa", r"jobs_hot", "state run_at attempt", helpers=_ALL),
     _of(
         "airflow",
@@ -176,6 +217,8 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         "task_id dag_id run_id state pool queued_dttm",
         ready="state = 'scheduled'",
         helpers=r"dag|dag_\w+|job|callback|callback_request|trigger|deadline\w*|slot_pool|asset\w*|dataset\w*|serialized_dag|task_\w+|\w+_request|log|sla_miss|import_error|xcom|backfill\w*|hitl\w*",
+        waiting="scheduled",
+        running="running",
     ),
 )
 

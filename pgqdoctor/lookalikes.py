@@ -15,7 +15,7 @@ from pgqdoctor.rows import ColumnRow, IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition, Statement, TableName
 
 _AGED: Final = re.compile(
-    r"heart_?beat|last_?seen|last_?alive|ping|expire|(finish|complet|finali[sz]|done|process|end|fail|cancel)\w*$"
+    r"heart_?beat|last_?seen|last_?alive|ping|expire|deadline|(^|_)(finish|complet|finali[sz]|done|process|end|fail|cancel)\w*$"
 )
 """Times that tell how old something is. A worker does not ask for jobs by them."""
 _MADE: Final = re.compile(r"^(created|inserted|updated|added|modified|date)")
@@ -78,11 +78,13 @@ def sweeps(claim: Claim, columns: Mapping[str, ColumnRow]) -> bool:
 
 def _is_age(one: Condition, columns: Mapping[str, ColumnRow]) -> bool:
     column = columns.get(one.column) if one.column is not None else None
-    if column is None or column.type_category != "D" or one.operator not in ("<", "<="):
+    if column is None or one.operator not in ("<", "<="):
         return False
     name = column.name.lower()
-    if _AGED.search(name) and not _DUE.search(name):
+    if column.type_category in ("D", "N") and _AGED.search(name) and not _DUE.search(name):
         return True
+    if column.type_category != "D":
+        return False
     earlier = one.value_kind == "now" and any(" - " in value for value in one.values)
     return (bool(_MADE.match(name)) or earlier) and not _DUE.search(name)
 

@@ -23,7 +23,8 @@ def columns_used(statement: Statement) -> dict[TableName, set[str]]:
     used: dict[TableName, set[str]] = defaultdict(set)
     for claim in statement.claims:
         used[claim.table] |= set(_columns(claim.conditions, claim.table))
-        used[claim.table] |= {key.column for key in claim.order if key.column}
+        if not claim.joins:
+            used[claim.table] |= {key.column for key in claim.order if key.column}
     for write in statement.writes:
         used[write.table] |= {one.column for one in write.sets}
         used[write.table] |= set(_columns(write.conditions, write.table))

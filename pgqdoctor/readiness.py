@@ -187,9 +187,11 @@ class Readiness:
         if len(alternatives) == 1:
             return list(alternatives[0])
         alternatives.sort(key=lambda parts: not parts[0].text.endswith("IS NULL"))
-        texts = [" AND ".join(part.text for part in parts) for parts in alternatives]
+        texts = list(dict.fromkeys(" AND ".join(part.text for part in parts) for parts in alternatives))
+        if len(texts) == 1:
+            return list(alternatives[0])
         timed = any(part.timed for parts in alternatives for part in parts)
-        return [_Part(f"({' OR '.join(dict.fromkeys(texts))})", timed=timed)]
+        return [_Part(f"({' OR '.join(texts)})", timed=timed)]
 
     def _alternative(self, one: Condition) -> list[_Part]:
         """As _parts, for a conjunct of a branch: there a missing date, or one special date, means due at once."""

@@ -212,7 +212,7 @@ def variables_as_parameters(text: str, variables: Collection[str], types: Mappin
         for node in nodes(root):
             if not isinstance(node, ast.ColumnRef) or not reader.is_variable(node):
                 continue
-            names = [part.sval for part in node.fields or () if isinstance(part, ast.String)]
+            names = [str(part.sval) for part in node.fields or () if isinstance(part, ast.String)]
             if len(names) != len(node.fields or ()) or (len(names) > 1 and names[0] in aliases):
                 continue
             name = ".".join(names)

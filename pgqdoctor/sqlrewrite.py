@@ -346,24 +346,27 @@ def uses_of(text: str) -> Uses:
     attributes: set[str] = set()
     schemas: set[str] = set()
 
+    def strings(parts: Any) -> list[str]:
+        return [str(part.sval) for part in parts or () if isinstance(part, ast.String)]
+
     def named(parts: Any, into: set[str]) -> None:
-        words = [part.sval for part in parts or () if isinstance(part, ast.String)]
+        words = strings(parts)
         into.update(words[-1:])
         schemas.update(words[:-1])
 
     for root in _parsed(text):
         for node in nodes(root):
             if isinstance(node, ast.RangeVar):
-                relations.add(node.relname)
+                relations.add(node.relname or "")
                 schemas.update([node.schemaname] if node.schemaname else [])
             elif isinstance(node, ast.FuncCall):
                 named(node.funcname, functions)
             elif isinstance(node, ast.TypeName):
                 named(node.names, types)
-            elif isinstance(node, ast.ColumnRef) and len(node.fields) > 1:
-                attributes.update(part.sval for part in node.fields[1:] if isinstance(part, ast.String))
+            elif isinstance(node, ast.ColumnRef):
+                attributes.update(strings(node.fields)[1:])
             elif isinstance(node, ast.A_Indirection):
-                attributes.update(part.sval for part in node.indirection if isinstance(part, ast.String))
+                attributes.update(strings(node.indirection))
     return Uses(
         relations=frozenset(relations),
         functions=frozenset(functions),

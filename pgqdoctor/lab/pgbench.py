@@ -157,15 +157,16 @@ class Bench:
         *,
         longest_s: float,
         until: Callable[[], bool] | None = None,
+        ask_share: float = ASK_SHARE,
         log: bool = True,
     ) -> Outcome:
-        """Run to the end.
+        """Run to the end; ``until`` and ``ask_share`` are those of ``Run.wait``.
 
         Raises PgqdoctorError with pgbench's own words where a client failed.
         """
         run = self.start(conninfo, work, longest_s=longest_s, log=log)
         try:
-            run.wait(until)
+            run.wait(until, ask_share=ask_share)
             return run.finish()
         except BaseException:
             run.kill()
@@ -193,8 +194,11 @@ class Run:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def wait(self, until: Callable[[], bool] | None = None) -> None:
-        """Wait until pgbench ends, or until ``until`` says so, which is asked more and more seldom."""
+    def wait(self, until: Callable[[], bool] | None = None, *, ask_share: float = ASK_SHARE) -> None:
+        """Wait until pgbench ends, or until ``until`` says so.
+
+        That is asked more and more seldom: the pause grows to ``ask_share`` of the time that has passed.
+        """
         while not self.ended:
             if until is None:
                 # Its own time limit ends it; a short wait keeps Ctrl-C answered.
@@ -203,7 +207,7 @@ class Run:
                 continue
             if until():
                 return
-            time.sleep(max(ASK_EVERY_S, ASK_SHARE * (time.monotonic() - self._began)))
+            time.sleep(max(ASK_EVERY_S, ask_share * (time.monotonic() - self._began)))
 
     def finish(self) -> Outcome:
         """Let transactions in progress end, and read what pgbench said and logged.

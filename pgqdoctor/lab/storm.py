@@ -116,7 +116,7 @@ def _cell(
             return False
 
         work = Work(script=one.sick if state == "sick" else one.cured, clients=workers, variables={"id": "0"})
-        outcome = bench.run(ground.conninfo, work, longest_s=seconds, until=sample)
+        outcome = bench.run(ground.conninfo, work, longest_s=seconds, until=sample, ask_share=0)
         made = _next_multixact(watcher) - multixacts
     after = pages_touched(ground)
     latency = percentiles(attempt.latency_us for attempt in outcome.attempts)

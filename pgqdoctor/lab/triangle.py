@@ -221,7 +221,7 @@ def _steady(ground: Ground, bench: Bench, options: TriangleOptions, form: str, f
             return False
 
         work = Work(script=subject.life, clients=options.workers, variables={"job": subject.no_key})
-        outcome = bench.run(ground.conninfo, work, longest_s=options.steady_s, until=sample)
+        outcome = bench.run(ground.conninfo, work, longest_s=options.steady_s, until=sample, ask_share=0)
         wal = int(one_value(watcher, f"SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{lsn}')::bigint"))
         growth.append(_grown(watcher, subject, time.monotonic() - began))
     after = _counters(ground, subject)

@@ -27,7 +27,7 @@ def storm_document(result: LabResult) -> Document:
         method=(
             "Each cell is one pgbench run on tables made anew; its script keeps the backlog constant, and its "
             "cure does the same work. Waits are what the workers' sessions were at when pg_stat_activity was "
-            "looked at, some ten to fifty times a second; idle sessions are left out. Multixacts are counted "
+            "looked at, up to twenty times a second; idle sessions are left out. Multixacts are counted "
             "per server, buffers on the lab's tables.",
             *(f"{one.name}: {one.title}. {one.mechanism}" for one in STORMS if one.name in _names(cells)),
             *(f"{one.name} needs {one.needs}." for one in STORMS if one.name in _names(cells) and one.needs),

@@ -141,6 +141,14 @@ def test_switched_off_lately(dead: int, severity: str) -> None:
     assert finding.severity == severity
 
 
+def test_switched_off_while_the_horizon_is_held_can_wait() -> None:
+    (finding,) = look(options=("autovacuum_enabled=off",), dead=40_000, held=True)
+    assert finding.severity == "notice"
+    assert "until it moves" in finding.why
+    (finding,) = look(settings=changed("autovacuum", "off"), dead=40_000, held=True)
+    assert finding.severity == "notice"
+
+
 def test_switched_off_without_churn() -> None:
     assert look(options=("autovacuum_enabled=off",), deleted=0, dead=17) == []
 

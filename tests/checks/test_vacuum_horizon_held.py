@@ -61,6 +61,14 @@ def test_active_session_is_cancelled_rather_than_terminated() -> None:
     assert finding.remedies[0].sql == ("SELECT pg_cancel_backend(41);",)
 
 
+def test_hidden_state_may_be_idle() -> None:
+    (finding,) = look(snapshot(state=None, xact_age_s=None, state_age_s=None, query=None))
+    assert [one.sql for one in finding.remedies] == [
+        ("SELECT pg_cancel_backend(41);",),
+        ("SELECT pg_terminate_backend(41);",),
+    ]
+
+
 @pytest.mark.parametrize(
     ("dead", "made", "found"), [(299, 2_000, 0), (300, 2_000, 1), (1_999, 0, 0), (2_000, 0, 1)]
 )
@@ -296,6 +304,38 @@ def test_short_claims_of_many_workers_are_no_class() -> None:
         for place in range(100)
     )
     assert look_at_turns(samples) == []
+
+
+def test_one_that_waits_for_the_holder_is_no_class_with_it() -> None:
+    """Both run the same statement, and the second waits for the first's row lock."""
+    writer = build.session(
+        50, application="worker", state="idle in transaction", xid=700, xid_age=9_000, xact_age_s=60.0
+    )
+    waiter = build.session(
+        51, application="worker", xid=701, xid_age=8_999, xact_age_s=59.0, wait_type="Lock"
+    )
+    samples = tuple(
+        Sample(
+            at=place / 10,
+            sessions=(
+                build.sampled(
+                    50, 0, state="idle in transaction", xid_age=8_000, xact_age_s=50.0 + place / 10
+                ),
+                build.sampled(51, 0, wait_type="Lock", xid_age=7_999, xact_age_s=49.0 + place / 10),
+            ),
+        )
+        for place in range(100)
+    )
+    first = build.reading(0.0, sessions=(writer, waiter))
+    last = build.reading(
+        build.WINDOW_S,
+        sessions=(writer, waiter),
+        tables=(build.counters(dead=8_000, deleted=2_000, last_autovacuum_s=5.0),),
+    )
+    seen = build.observation(first=first, last=last, samples=samples, texts=("UPDATE jobs SET a = 1",))
+    (finding,) = build.evaluated(CHECK, seen)
+    assert finding.subject == ""
+    assert finding.pids == (50,)
 
 
 def test_an_older_session_outweighs_the_class() -> None:

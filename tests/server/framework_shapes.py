@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Main tables and claims of queue frameworks that no Python package brings, told in as few columns as discovery needs.
 
 Each is rebuilt from the framework's public schema: the table's name, the columns that are compared, and the statement
@@ -21,8 +22,6 @@ class Framework:
     claim: str
     state: str | None = None
     run_at: str | None = None
-    also: tuple[str, ...] = ()
-    """Other tables that are queues in their own right."""
 
 
 _RIVER = Framework(

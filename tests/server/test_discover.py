@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import psycopg
 import pytest
 
 from pgqdoctor.collect import ObserveOptions, observe
+from pgqdoctor.engine import diagnose
 from pgqdoctor.observation import Observation, QueueIdentity
+from tests.server.framework_shapes import FRAMEWORKS, Framework
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ SHAPES = {
             "DELETE FROM outbox WHERE id = (SELECT id FROM outbox ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING body",
         ),
         name="public.outbox",
-        ready=None,
+        ready="true",
         claim="delete-skip-locked",
     ),
     "small integer state": Shape(
@@ -155,6 +158,192 @@ INNOCENT = {
             "UPDATE orders SET status = 'paid' WHERE id = 1",
         ),
     ),
+    "a key-value store": (
+        "CREATE TABLE kv (key text PRIMARY KEY, value jsonb, updated_at timestamptz DEFAULT now()); "
+        "INSERT INTO kv VALUES ('a','1');",
+        (
+            "SELECT value FROM kv WHERE key = 'a' LIMIT 1 FOR UPDATE SKIP LOCKED",
+            "UPDATE kv SET value='2', updated_at=now() WHERE key='a'",
+        ),
+    ),
+    "results that are pruned": (
+        "CREATE TABLE task_results (id bigserial PRIMARY KEY, task_id text, status text NOT NULL "
+        "DEFAULT 'SUCCESS', worker text, result text, date_created timestamptz DEFAULT now(), "
+        "date_done timestamptz DEFAULT now()); "
+        "CREATE INDEX ON task_results(status); "
+        "CREATE INDEX ON task_results(date_done); "
+        "INSERT INTO task_results(task_id) SELECT g::text FROM generate_series(1,50) g;",
+        (
+            "INSERT INTO task_results(task_id) VALUES ('x')",
+            "DELETE FROM task_results WHERE id IN (SELECT id FROM task_results WHERE date_done < "
+            "now() - interval '1 day' ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED)",
+            "SELECT * FROM task_results WHERE task_id='x'",
+            "UPDATE task_results SET status='FAILURE' WHERE task_id = 'x'",
+            "SELECT id FROM task_results WHERE date_done < now() - interval '2 days' ORDER BY "
+            "date_done LIMIT 100 FOR UPDATE SKIP LOCKED",
+        ),
+    ),
+    "schedules": (
+        "CREATE TABLE schedules (name text PRIMARY KEY, cron text, next_run_at timestamptz NOT NULL "
+        "DEFAULT now(), last_run_at timestamptz); "
+        "INSERT INTO schedules(name) VALUES ('a'),('b');",
+        (
+            "SELECT name, cron FROM schedules WHERE next_run_at <= now() ORDER BY next_run_at LIMIT "
+            "10 FOR UPDATE SKIP LOCKED",
+            "UPDATE schedules SET next_run_at = now() + interval '0.01 s', last_run_at = now() WHERE "
+            "name = 'a'",
+        ),
+    ),
+    "the store of a scheduler in one process": (
+        "CREATE TABLE apscheduler_jobs (id varchar(191) PRIMARY KEY, next_run_time double precision, "
+        "job_state bytea NOT NULL DEFAULT ''); "
+        "CREATE INDEX ON apscheduler_jobs(next_run_time); "
+        "INSERT INTO apscheduler_jobs(id,next_run_time) VALUES ('a', 1.0);",
+        (
+            "SELECT id, job_state FROM apscheduler_jobs WHERE next_run_time <= 1780000000.5 ORDER BY "
+            "next_run_time",
+            "SELECT next_run_time FROM apscheduler_jobs WHERE next_run_time IS NOT NULL ORDER BY "
+            "next_run_time LIMIT 1",
+            "UPDATE apscheduler_jobs SET next_run_time = 1780000001.5, job_state='' WHERE id='a'",
+        ),
+    ),
+    "orders paid once": (
+        "CREATE TABLE orders (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'new', total "
+        "numeric, created_at timestamptz DEFAULT now(), paid_at timestamptz); "
+        "CREATE INDEX ON orders (created_at) WHERE status = 'new'; "
+        "INSERT INTO orders(total) SELECT 1 FROM generate_series(1,50);",
+        (
+            "INSERT INTO orders(total) VALUES (1)",
+            "SELECT * FROM orders WHERE status = 'new' ORDER BY created_at LIMIT 20",
+            "UPDATE orders SET status='paid', paid_at=now() WHERE id=1 AND status='new'",
+            "SELECT * FROM orders WHERE id = 1 FOR UPDATE",
+        ),
+    ),
+    "carts": (
+        "CREATE TABLE carts (id bigserial PRIMARY KEY, user_id int, status text NOT NULL DEFAULT "
+        "'open', expires_at timestamptz DEFAULT now(), updated_at timestamptz DEFAULT now()); "
+        "CREATE INDEX ON carts(user_id) WHERE status='open'; "
+        "INSERT INTO carts(user_id) SELECT g FROM generate_series(1,50) g;",
+        (
+            "SELECT * FROM carts WHERE user_id=3 AND status='open' LIMIT 1 FOR UPDATE",
+            "UPDATE carts SET updated_at=now() WHERE id=3",
+            "UPDATE carts SET status='ordered' WHERE id=3 AND status='open'",
+            "DELETE FROM carts WHERE id IN (SELECT id FROM carts WHERE expires_at < now() - interval "
+            "'30 days' LIMIT 100)",
+        ),
+    ),
+    "user sessions": (
+        "CREATE TABLE user_sessions (id text PRIMARY KEY, user_id int, data jsonb, last_seen_at "
+        "timestamptz DEFAULT now(), expires_at timestamptz DEFAULT now()); "
+        "CREATE INDEX ON user_sessions(expires_at); "
+        "INSERT INTO user_sessions(id) SELECT g::text FROM generate_series(1,50) g;",
+        (
+            "UPDATE user_sessions SET last_seen_at=now(), expires_at=now()+interval '1 h' WHERE id='1'",
+            "SELECT * FROM user_sessions WHERE id='1' AND expires_at > now() LIMIT 1",
+            "DELETE FROM user_sessions WHERE id IN (SELECT id FROM user_sessions WHERE expires_at < "
+            "now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)",
+        ),
+    ),
+    "locks of migrations": (
+        "CREATE TABLE databasechangeloglock (id int PRIMARY KEY, locked bool NOT NULL DEFAULT false, "
+        "lockgranted timestamp, lockedby text); "
+        "INSERT INTO databasechangeloglock VALUES (1); "
+        "CREATE TABLE knex_migrations_lock (index serial PRIMARY KEY, is_locked int DEFAULT 0); "
+        "INSERT INTO knex_migrations_lock DEFAULT VALUES; "
+        "CREATE TABLE shedlock (name text PRIMARY KEY, lock_until timestamp NOT NULL DEFAULT now(), "
+        "locked_at timestamp NOT NULL DEFAULT now(), locked_by text); "
+        "INSERT INTO shedlock(name) VALUES ('a');",
+        (
+            "UPDATE databasechangeloglock SET locked=true, lockedby='me', lockgranted=now() WHERE "
+            "id=1 AND locked=false",
+            "UPDATE databasechangeloglock SET locked=false WHERE id=1",
+            "UPDATE knex_migrations_lock SET is_locked=1 WHERE is_locked=0",
+            "UPDATE shedlock SET lock_until=now(), locked_at=now(), locked_by='me' WHERE name='a' AND "
+            "lock_until <= now()",
+            "SELECT locked FROM databasechangeloglock WHERE id=1",
+        ),
+    ),
+    "an audit log": (
+        "CREATE TABLE audit_log (id bigserial PRIMARY KEY, action text, status text DEFAULT 'ok', "
+        "created_at timestamptz DEFAULT now()); "
+        "CREATE INDEX ON audit_log(created_at) WHERE status <> 'ok';",
+        (
+            "INSERT INTO audit_log(action) VALUES ('x')",
+            "SELECT * FROM audit_log ORDER BY created_at DESC LIMIT 50",
+            "SELECT * FROM audit_log WHERE status='failed' ORDER BY id LIMIT 50",
+        ),
+    ),
+    "a registry of workers": (
+        "CREATE TABLE workers (id text PRIMARY KEY, hostname text, state text DEFAULT 'running', "
+        "last_heartbeat timestamptz DEFAULT now()); "
+        "INSERT INTO workers(id) VALUES ('a'),('b');",
+        (
+            "UPDATE workers SET last_heartbeat=now() WHERE id='a'",
+            "SELECT id FROM workers WHERE last_heartbeat < now() - interval '1 min' LIMIT 10 FOR "
+            "UPDATE SKIP LOCKED",
+            "SELECT id FROM workers WHERE state='running' AND last_heartbeat < now() - interval '30 "
+            "s' FOR UPDATE SKIP LOCKED",
+            "DELETE FROM workers WHERE id IN (SELECT id FROM workers WHERE last_heartbeat < now() - "
+            "interval '1 h' LIMIT 10 FOR UPDATE SKIP LOCKED)",
+        ),
+    ),
+    "an archive of jobs": (
+        "CREATE TABLE jobs_archive (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'done', "
+        "run_at timestamptz DEFAULT now(), attempts int DEFAULT 1, locked_at timestamptz); "
+        "CREATE INDEX ON jobs_archive(run_at) WHERE status='pending';",
+        (
+            "INSERT INTO jobs_archive(status) VALUES ('done')",
+            "SELECT * FROM jobs_archive WHERE status='failed' ORDER BY run_at DESC LIMIT 10",
+        ),
+    ),
+    "a counter per queue": (
+        "CREATE TABLE queue_counters (name text PRIMARY KEY, value int DEFAULT 0, locked_at "
+        "timestamptz); "
+        "INSERT INTO queue_counters VALUES ('a',0);",
+        (
+            "SELECT value FROM queue_counters WHERE name='a' FOR UPDATE",
+            "UPDATE queue_counters SET value=value+1 WHERE name='a'",
+        ),
+    ),
+    "semaphores": (
+        "CREATE TABLE semaphores (id bigserial PRIMARY KEY, key text UNIQUE, value int DEFAULT 3, "
+        "expires_at timestamptz DEFAULT now()); "
+        "INSERT INTO semaphores(key) VALUES ('a');",
+        (
+            "UPDATE semaphores SET value=value-1, expires_at=now() WHERE key='a' AND value > 0",
+            "DELETE FROM semaphores WHERE id IN (SELECT id FROM semaphores WHERE expires_at < now() - "
+            "interval '1 d' LIMIT 500 FOR UPDATE SKIP LOCKED)",
+        ),
+    ),
+    "rows with a version": (
+        "CREATE TABLE products (id bigserial PRIMARY KEY, name text, active bool DEFAULT true, "
+        "version int DEFAULT 0, processed_at timestamptz); "
+        "INSERT INTO products(name) VALUES ('a');",
+        (
+            "UPDATE products SET name='b', version=1 WHERE id=1 AND version=0",
+            "SELECT * FROM products WHERE active LIMIT 20",
+            "SELECT * FROM products WHERE active = true ORDER BY id LIMIT 20",
+            "UPDATE products SET active=false WHERE id=1",
+        ),
+    ),
+    "tickets": (
+        "CREATE TABLE tickets (id bigserial PRIMARY KEY, status text DEFAULT 'open', priority int "
+        "DEFAULT 1, assigned_to int, created_at timestamptz DEFAULT now(), closed_at timestamptz); "
+        "CREATE INDEX ON tickets(priority, created_at) WHERE status='open'; "
+        "INSERT INTO tickets(priority) SELECT 1 FROM generate_series(1,50);",
+        (
+            "INSERT INTO tickets(priority) VALUES (2)",
+            "SELECT * FROM tickets WHERE status='open' ORDER BY priority, created_at LIMIT 20",
+            "UPDATE tickets SET status='closed', closed_at=now() WHERE id=1",
+            "UPDATE tickets SET assigned_to=3 WHERE id=2",
+        ),
+    ),
+    "coupons": (
+        "CREATE TABLE coupons (id bigserial PRIMARY KEY, code text UNIQUE, used bool DEFAULT false, "
+        "used_by int, used_at timestamptz); "
+        "INSERT INTO coupons(code) SELECT g::text FROM generate_series(1,50) g;",
+        ("UPDATE coupons SET used=true, used_at=now() WHERE code='5' AND used=false RETURNING id",),
+    ),
     "empty": ("", ()),
 }
 
@@ -182,8 +371,6 @@ def test_queues_are_found(database: str, shape: Shape) -> None:
     assert queue.ready_predicate == shape.ready
     assert queue.recognised_by
     if shape.claim is not None:
-        from pgqdoctor.engine import diagnose
-
         assert diagnose(seen).queues[0].claim.shape == shape.claim
 
 
@@ -192,6 +379,45 @@ def test_other_tables_are_not(database: str, setup: str, statements: tuple[str, 
     seen = observed(database, setup, statements)
     assert certain(seen) == []
     assert seen.looked_for
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=FRAMEWORKS.keys())
+def test_frameworks_are_known(database: str, framework: Framework) -> None:
+    seen = observed(database, framework.setup, framework.statements)
+    assert [one.name for one in seen.queues] == [framework.table]
+    (queue,) = certain(seen)
+    assert queue.framework == framework.framework
+    assert queue.roles.state == framework.state
+    assert queue.roles.run_at == framework.run_at
+    assert queue.ready_predicate == framework.ready
+    report = diagnose(seen)
+    assert report.queues[0].claim.shape == framework.claim
+    assert report.queues[0].ready.rows is not None
+    assert not report.crashed
+
+
+@pytest.mark.parametrize(("setup", "statements"), INNOCENT.values(), ids=INNOCENT.keys())
+def test_tables_in_use_that_are_none_are_not_even_possible(
+    database: str, setup: str, statements: tuple[str, ...]
+) -> None:
+    over = threading.Event()
+    with psycopg.connect(database, autocommit=True) as worker:
+        if setup:
+            worker.execute(setup.encode())
+
+        def work() -> None:
+            while not over.wait(0.02):
+                for statement in statements:
+                    worker.execute(statement.encode())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            seen = observe(database, ObserveOptions(window_seconds=1.3))
+        finally:
+            over.set()
+            thread.join()
+    assert [one.name for one in seen.queues] == []
 
 
 def test_queue_option_overrides_discovery(database: str) -> None:
@@ -215,8 +441,6 @@ def test_namesakes_in_other_schemas_are_told_apart_by_what_moves(database: str) 
             connection.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.jobs {table}".encode())
         connection.execute("SET search_path = b")
         connection.execute("INSERT INTO jobs (status) SELECT 'queued' FROM generate_series(1, 500)")
-        import threading
-
         over = threading.Event()
 
         def work() -> None:
@@ -257,12 +481,12 @@ CREATE INDEX ON vacancies (status);
 ANALYZE vacancies;
 """
 WORK = """
-CREATE TABLE mails (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'pending', expires_at timestamptz);
+CREATE TABLE mails (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'pending', attempts int DEFAULT 0, expires_at timestamptz);
 INSERT INTO mails DEFAULT VALUES;
 CREATE INDEX ON mails (status);
 ANALYZE mails;
 """
-"""The same shape, but what is pending is work."""
+"""The same shape, and a column that counts attempts."""
 NO_DEFAULT = """
 CREATE TABLE build (id bigserial PRIMARY KEY, status text, env int);
 INSERT INTO build (status) SELECT 'done' FROM generate_series(1, 2000) g;
@@ -316,3 +540,18 @@ def test_state_that_only_the_index_knows(database: str) -> None:
     claim = "SELECT id FROM build WHERE status = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
     (queue,) = observed(database, NO_DEFAULT, (claim,)).queues
     assert queue.ready_predicate == "status = 'queued'"
+
+
+@pytest.mark.parametrize(("rows", "queues"), [(30, 0), (2_000, 1)])
+def test_recurring_work_is_pulled_like_a_queue_where_it_is_much(
+    database: str, rows: int, queues: int
+) -> None:
+    setup = (
+        "CREATE TABLE alerts (id int PRIMARY KEY, next_run timestamptz, runs int DEFAULT 0);"
+        f"INSERT INTO alerts SELECT g, now() FROM generate_series(1, {rows}) g; ANALYZE alerts"
+    )
+    pull = (
+        "WITH c AS MATERIALIZED (SELECT id FROM alerts WHERE next_run <= now() ORDER BY next_run LIMIT 10 FOR UPDATE SKIP LOCKED) "
+        "UPDATE alerts SET next_run = now() + interval '1 hour', runs = runs + 1 FROM c WHERE alerts.id = c.id"
+    )
+    assert len(certain(observed(database, setup, (pull,)))) == queues

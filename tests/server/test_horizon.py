@@ -133,11 +133,11 @@ def test_workers_of_a_parallel_vacuum(queue: str) -> None:
     run(queue, "DELETE FROM big WHERE id % 2 = 0")
     slowly = (
         "SET vacuum_cost_delay = 20",
-        "SET vacuum_cost_limit = 60",
+        "SET vacuum_cost_limit = 150",
         "SET min_parallel_index_scan_size = 0",
     )
     with session(queue, *slowly, "VACUUM (PARALLEL 2) big"):
-        until = time.monotonic() + 10.0
+        until = time.monotonic() + 20.0
         with psycopg.connect(queue, autocommit=True) as watch:
             while not watch.execute(
                 "SELECT FROM pg_stat_activity WHERE backend_type = 'parallel worker' AND datname = current_database()"

@@ -7,13 +7,14 @@ title must name.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgqdoctor import triage
 from pgqdoctor.collect import ObserveOptions, observe
@@ -161,6 +162,16 @@ def dashboards(dsn: str) -> Iterator[None]:
             )
             stack.enter_context(loop)
         yield
+
+
+@contextlib.contextmanager
+def logical_slot(dsn: str) -> Iterator[None]:
+    name = conninfo_to_dict(dsn)["dbname"]
+    run(dsn, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    try:
+        yield
+    finally:
+        run(dsn, f"SELECT pg_drop_replication_slot('{name}')")
 
 
 def gid_of(dsn: str) -> str:
@@ -312,20 +323,8 @@ HEALTHY = {
         ),
         rate=100.0,
     ),
-    "a logical slot": State(
-        stage=lambda dsn: _slot(dsn),
-    ),
+    "a logical slot": State(stage=logical_slot),
 }
-
-
-@contextlib.contextmanager
-def _slot(dsn: str) -> Iterator[None]:
-    name = conninfo_to_dict(dsn)["dbname"]
-    run(dsn, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
-    try:
-        yield
-    finally:
-        run(dsn, f"SELECT pg_drop_replication_slot('{name}')")
 
 
 def reach(dsn: str, state: State) -> tuple[Observation, Report]:
@@ -343,3 +342,57 @@ def test_the_culprit_is_named(database: str, state: State) -> None:
 @pytest.mark.parametrize("state", HEALTHY.values(), ids=HEALTHY)
 def test_nobody_is_accused(database: str, state: State) -> None:
     judge(state, *reach(database, state))
+
+
+def test_each_queue_has_its_finding_and_a_quiet_one_none(database: str) -> None:
+    other = '"My Schema"."Email Outbox"'
+    run(database, *QUEUE, 'CREATE SCHEMA "My Schema"')
+    run(database, f"CREATE TABLE {other} (LIKE jobs INCLUDING ALL)", f"ANALYZE {other}")
+    run(
+        database,
+        "CREATE TABLE quiet_tasks (LIKE jobs INCLUDING ALL)",
+        "INSERT INTO quiet_tasks DEFAULT VALUES",
+    )
+    enqueue, claim = (
+        one.replace("jobs.id", '"Email Outbox".id').replace("jobs", other) for one in (ENQUEUE, CLAIM)
+    )
+    quiet = (ENQUEUE.replace("jobs", "quiet_tasks"), CLAIM.replace("jobs", "quiet_tasks"))
+    with (
+        working(database, 400.0),
+        repeating(database, enqueue, claim, every_s=0.004),
+        repeating(database, enqueue, claim, every_s=0.004),
+        repeating(database, *quiet, every_s=0.5),
+        session(database, *REPORT, application="analytics"),
+    ):
+        time.sleep(SETTLE_S)
+        _, report = look(database)
+    held = [one for one in report.findings if one.check == "vacuum-horizon-held"]
+    assert {one.queue for one in held} == {"public.jobs", other}, told(report)
+    assert all("analytics" in one.title for one in held)
+    assert not [one for one in report.findings if one.queue == "public.quiet_tasks"], told(report)
+
+
+def test_pg_monitor_is_enough_to_name_the_culprit(database: str) -> None:
+    role = f"watcher_{conninfo_to_dict(database)['dbname']}"
+    run(database, *QUEUE, f"CREATE ROLE {role} LOGIN", f"GRANT pg_monitor TO {role}")
+    try:
+        with working(database, 500.0), session(database, *REPORT, application="analytics"):
+            time.sleep(SETTLE_S)
+            _, report = look(make_conninfo(database, user=role))
+    finally:
+        run(database, f"DROP ROLE {role}")
+    held = next(one for one in report.findings if one.check == "vacuum-horizon-held")
+    assert "analytics, idle in transaction" in held.title
+    # What the role may not read is said, with the grant that would show it.
+    assert {"GRANT SELECT ON public.jobs TO " + role} <= {one.grant for one in report.skipped}
+
+
+def test_statistics_reset_in_the_window(database: str) -> None:
+    run(database, *QUEUE)
+    with working(database, 200.0):
+        time.sleep(SETTLE_S)
+        reset = threading.Timer(WINDOW_S / 2, run, (database, "SELECT pg_stat_reset()"))
+        reset.start()
+        seen, report = look(database)
+        reset.join()
+    judge(State(stage=holds()), seen, report)

@@ -75,7 +75,8 @@ def test_the_shape_of_the_triangle(database: str, tmp_path: Path) -> None:
         assert found[name].claim_buffers <= 15
         assert found[name].index_entries_per_job == pytest.approx(3.0, abs=0.1)
     assert default.newpage_updates == (1_000 if counts_pages else None)
-    assert default.single_hot_updates > 800, "single claims prune the page they come to"
+    # About 900 where no other transaction, such as autovacuum's, holds the horizon for a moment.
+    assert default.single_hot_updates > 400, "single claims prune the page they come to"
     assert default.claim_buffers > 500
     assert roomy.steady_hot_ratio > 0.5
     assert roomy.index_entries_per_job < 1.6

@@ -86,9 +86,7 @@ EXTENSION_PROBES: dict[str, type] = {
 }
 
 
-def columns_of(
-    dsn: str, query: str | sql.Composed, parameters: Mapping[str, object] | None
-) -> set[str]:
+def columns_of(dsn: str, query: str | sql.Composed, parameters: Mapping[str, object] | None) -> set[str]:
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         connection.read_only = True
         cursor.execute("SET LOCAL search_path = pg_catalog")
@@ -97,8 +95,12 @@ def columns_of(
         return {column.name for column in cursor.description}
 
 
+FILLED_LATER: dict[type, set[str]] = {rows.ColumnRow: {"seen_values"}}
+"""Fields that no probe fills: bounded looks do, after discovery."""
+
+
 def wanted(row: type) -> set[str]:
-    return {one.name for one in dataclasses.fields(row)}
+    return {one.name for one in dataclasses.fields(row)} - FILLED_LATER.get(row, set())
 
 
 @pytest.mark.parametrize("name", sorted(PROBES))

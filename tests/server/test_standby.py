@@ -19,9 +19,7 @@ CREATE INDEX jobs_ready_idx ON jobs (run_at, id) WHERE state = 'ready';
 INSERT INTO jobs (state) SELECT 'ready' FROM generate_series(1, 5000);
 ANALYZE jobs;
 """
-CLAIM = (
-    "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE state = 'ready' ORDER BY run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
-)
+CLAIM = "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE state = 'ready' ORDER BY run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
 
 
 def await_true(question: Callable[[], bool], seconds: float = 15.0) -> None:
@@ -37,7 +35,10 @@ def pair() -> Iterator[tuple[ScratchServer, ScratchServer]]:
         dsn = primary.create_database("app")
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(SETUP.encode())
-        settings: dict[str, str | int | float | bool] = {"hot_standby_feedback": True, "wal_receiver_status_interval": "100ms"}
+        settings: dict[str, str | int | float | bool] = {
+            "hot_standby_feedback": True,
+            "wal_receiver_status_interval": "100ms",
+        }
         with ScratchServer(standby_of=primary, settings=settings) as standby:
             yield primary, standby
 
@@ -49,12 +50,17 @@ def caught_up(primary: ScratchServer, standby: ScratchServer) -> None:
     with psycopg.connect(standby.dsn("app"), autocommit=True) as connection:
         await_true(
             lambda: bool(
-                (connection.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [row[0]]).fetchone() or (False,))[0]
+                (
+                    connection.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [row[0]]).fetchone()
+                    or (False,)
+                )[0]
             )
         )
 
 
-def test_a_standby_is_observed_and_says_what_it_cannot_tell(pair: tuple[ScratchServer, ScratchServer]) -> None:
+def test_a_standby_is_observed_and_says_what_it_cannot_tell(
+    pair: tuple[ScratchServer, ScratchServer],
+) -> None:
     primary, standby = pair
     caught_up(primary, standby)
     seen = observe(standby.dsn("app"), ObserveOptions(window_seconds=0.5, queues=("public.jobs",)))
@@ -80,7 +86,9 @@ def test_a_query_on_the_standby_holds_the_primarys_horizon(pair: tuple[ScratchSe
         reader.execute("SELECT count(*) FROM jobs")
 
         def fed_back() -> bool:
-            row = worker.execute("SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL").fetchone()
+            row = worker.execute(
+                "SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL"
+            ).fetchone()
             return row is not None and row[0] == 1
 
         await_true(fed_back)

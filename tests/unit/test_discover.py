@@ -1,0 +1,263 @@
+"""The condition for ready jobs, look-alikes, functions' arguments and frameworks' signatures: no database."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgqdoctor.frameworks import signature_of
+from pgqdoctor.lookalikes import is_kept_record, is_mutex, pins_known_row, sweeps
+from pgqdoctor.names import columns_used
+from pgqdoctor.observation import ColumnRoles
+from pgqdoctor.planning import literal_for
+from pgqdoctor.readiness import Readiness, in_utc, own_conditions
+from pgqdoctor.rows import ColumnRow
+from pgqdoctor.sqlfacts import Claim
+from pgqdoctor.sqlparameters import argument_types, parameters_of, variables_as_parameters
+from pgqdoctor.sqlread import read_sql
+
+NAIVE = "timestamp without time zone"
+ZONED = "timestamp with time zone"
+
+
+def column(name: str, type_name: str, category: str, **given: object) -> ColumnRow:
+    facts: dict[str, object] = {
+        "table": 1,
+        "number": 1,
+        "name": name,
+        "type_name": type_name,
+        "type_category": category,
+        "not_null": True,
+        "generated": False,
+        "enum_labels": (),
+        "average_width": None,
+        "null_fraction": None,
+        "distinct": None,
+        "correlation": None,
+        "common_values": (),
+        "common_fractions": (),
+        "statistics_target": None,
+        "default_expression": None,
+        "inherited_statistics": False,
+    }
+    return ColumnRow(**{**facts, **given})  # type: ignore[arg-type]
+
+
+def roles(**given: str) -> ColumnRoles:
+    names = (
+        "state",
+        "run_at",
+        "lease",
+        "heartbeat",
+        "claimed_at",
+        "finished_at",
+        "created_at",
+        "attempts",
+        "owner",
+        "priority",
+    )
+    return ColumnRoles(**{name: given.get(name) for name in names}, key=("id",))
+
+
+def claim_of(sql: str) -> Claim:
+    (statement,) = read_sql(sql).statements
+    return own_conditions(statement.claims[0])
+
+
+def condition(
+    where: str, columns: list[ColumnRow], its: ColumnRoles, ready: tuple[str, ...] = ()
+) -> tuple[str | None, str | None]:
+    claim = claim_of(f"SELECT id FROM jobs WHERE {where} ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED")
+    return Readiness(its, {one.name: one for one in columns}, ready).condition(claim.conditions, whole=True)
+
+
+STATE = column("state", "text", "S")
+RUN_AT = column("run_at", ZONED, "D")
+LOCKED = column("locked_at", ZONED, "D", not_null=False)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("state = $1 AND run_at <= $2", ("state = 'queued' AND run_at <= now()", "state = 'queued'")),
+        ("state = $1 AND queue = $2", ("state = 'queued' AND run_at <= now()", "state = 'queued'")),
+        (
+            "state = $1 AND (run_at = $2 OR run_at <= $3)",
+            ("state = 'queued' AND (run_at >= '9999-01-01' OR run_at <= now())", "state = 'queued'"),
+        ),
+        (
+            "state = $1 AND (run_at <= now() OR run_at IS NULL)",
+            ("state = 'queued' AND (run_at IS NULL OR run_at <= now())", "state = 'queued'"),
+        ),
+        (
+            "state = $1 AND attempt < max_attempts AND run_at <= now()",
+            (
+                "state = 'queued' AND attempt < max_attempts AND run_at <= now()",
+                "state = 'queued' AND attempt < max_attempts",
+            ),
+        ),
+        (
+            "state = $1 AND (locked_at IS NULL OR locked_at < now() - interval '4 hours') AND run_at <= now()",
+            (
+                "state = 'queued' AND locked_at IS NULL AND run_at <= now()",
+                "state = 'queued' AND locked_at IS NULL",
+            ),
+        ),
+        (
+            "(state = $1 OR state = $2) AND run_at <= now()",
+            ("state = 'queued' AND run_at <= now()", "state = 'queued'"),
+        ),
+    ],
+)
+def test_ready_condition_is_the_claims_own(where: str, expected: tuple[str, str]) -> None:
+    columns = [
+        STATE,
+        RUN_AT,
+        LOCKED,
+        column("queue", "text", "S"),
+        column("attempt", "integer", "N"),
+        column("max_attempts", "integer", "N"),
+    ]
+    assert (
+        condition(where, columns, roles(state="state", run_at="run_at", claimed_at="locked_at"), ("queued",))
+        == expected
+    )
+
+
+def test_every_row_is_ready_where_the_claim_takes_what_it_finds() -> None:
+    assert condition("queue = $1", [column("queue", "text", "S")], roles()) == ("true", None)
+    assert condition("queue = $1 AND run_at <= now()", [RUN_AT], roles(run_at="run_at")) == (
+        "run_at <= now()",
+        None,
+    )
+
+
+def test_nothing_is_said_where_the_state_is_not_known() -> None:
+    assert condition("state = $1", [STATE], roles(state="state")) == (None, None)
+
+
+def test_epoch_numbers_are_read_in_their_own_unit() -> None:
+    numbers = [STATE, column("run_at", "bigint", "N")]
+    ready, state = condition(
+        "state = $1 AND run_at <= $2", numbers, roles(state="state", run_at="run_at"), ("queued",)
+    )
+    assert ready is not None
+    assert "CASE WHEN run_at > 1e14 THEN 1e6 WHEN run_at > 1e11 THEN 1e3 ELSE 1 END" in ready
+    assert state == "state = 'queued'"
+
+
+@pytest.mark.parametrize(
+    ("default", "utc"),
+    [(None, True), ("timezone('UTC'::text, now())", True), ("now()", False), ("CURRENT_TIMESTAMP", False)],
+)
+def test_timestamps_without_zone_hold_utc_unless_the_server_fills_them(
+    default: str | None, utc: bool
+) -> None:
+    one = column("run_at", NAIVE, "D", default_expression=default)
+    assert in_utc(one, [one]) is utc
+    assert not in_utc(RUN_AT, [RUN_AT])
+    ready, _ = condition(
+        "state = $1 AND run_at <= $2", [STATE, one], roles(state="state", run_at="run_at"), ("queued",)
+    )
+    assert (
+        ready
+        == f"state = 'queued' AND run_at <= {chr(40) + 'now() AT TIME ZONE ' + repr('UTC') + chr(41) if utc else 'now()'}"
+    )
+
+
+def test_conditions_of_joined_tables_are_not_the_queues() -> None:
+    claim = claim_of(
+        "SELECT j.id FROM jobs j JOIN queues q ON q.name = j.queue WHERE j.state = 'ready' AND q.state = 'open' ORDER BY j.id LIMIT 1 "
+        "FOR UPDATE OF j SKIP LOCKED"
+    )
+    assert [one.values for one in claim.conditions if one.column == "state"] == [("ready",)]
+
+
+def test_columns_of_a_sub_select_do_not_decide_which_table_a_name_means() -> None:
+    (statement,) = read_sql(
+        "WITH n AS (SELECT id, policy AS grouped FROM job WHERE state < 'active' LIMIT 1 FOR UPDATE SKIP LOCKED), g AS (SELECT id, grouped FROM n) "
+        "UPDATE job j SET state = 'active' FROM g WHERE j.id = g.id AND grouped = 'x' RETURNING j.id"
+    ).statements
+    assert {name.name: columns for name, columns in columns_used(statement).items()}["job"] == {"state", "id"}
+
+
+@pytest.mark.parametrize(
+    ("where", "swept"),
+    [
+        ("date_done < now() - interval '1 day'", True),
+        ("expires_at < $1", True),
+        ("state = $1 AND last_heartbeat < $2", True),
+        ("created_at < $1", True),
+        ("state = $1 AND created_at < $2", False),
+        ("run_at <= now()", False),
+        ("visible_until < now()", False),
+    ],
+)
+def test_looking_for_what_is_old_is_no_claim(where: str, swept: bool) -> None:
+    names = ("date_done", "expires_at", "last_heartbeat", "created_at", "run_at", "visible_until")
+    columns = {"state": STATE} | {name: column(name, ZONED, "D") for name in names}
+    claim = claim_of(f"SELECT id FROM t WHERE {where} ORDER BY id LIMIT 10 FOR UPDATE SKIP LOCKED")
+    assert sweeps(claim, columns) is swept
+
+
+def test_names_of_locks_and_records() -> None:
+    assert all(
+        is_mutex(name)
+        for name in (
+            "databasechangeloglock",
+            "knex_migrations_lock",
+            "shedlock",
+            "river_leader",
+            "semaphores",
+        )
+    )
+    assert not any(is_mutex(name) for name in ("jobs", "blocks", "clocks", "locked_accounts_queue"))
+    assert all(is_kept_record(name) for name in ("jobs_archive", "audit_log", "task_results", "job_history"))
+    assert not any(is_kept_record(name) for name in ("jobs", "outbox", "catalog_jobs"))
+
+
+def test_a_key_that_is_not_unique_pins_nothing() -> None:
+    claim = claim_of("SELECT id FROM t WHERE queue = $1 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED")
+    assert not pins_known_row(claim, {"queue": column("queue", "text", "S")}, ())
+
+
+def test_variables_of_a_function_become_typed_parameters() -> None:
+    types = argument_types("names character varying[], worker bigint DEFAULT NULL::bigint, OUT found integer")
+    assert types == {"names": "character varying[]", "worker": "bigint"}
+    text = "SELECT j.id FROM jobs j WHERE (names IS NULL OR j.queue = ANY (names)) AND j.worker = worker LIMIT 1 FOR UPDATE SKIP LOCKED"
+    written = variables_as_parameters(text, {"names", "worker"}, types)
+    assert written is not None
+    uses = {use.number: use for use in parameters_of(written) if use.column is not None}
+    assert (uses[1].column, uses[1].array, uses[2].column) == ("queue", True, "worker")
+    assert variables_as_parameters("SELECT 1 FROM jobs", {"names"}, types) == "SELECT 1 FROM jobs"
+
+
+def test_rows_out_of_an_array_stand_for_the_column_of_their_name() -> None:
+    for text in ("SELECT unnest($1::text[]) AS queue", "SELECT q.queue FROM unnest($1::text[]) AS q(queue)"):
+        (use,) = parameters_of(text)
+        assert (use.column, use.array, use.operator) == ("queue", True, "in")
+
+
+def test_a_jobs_own_value_stands_for_a_parameter_that_nothing_else_tells() -> None:
+    (use,) = parameters_of("SELECT 1 FROM jobs WHERE queue = $1")
+    identity = type(
+        "Identity", (), {"roles": roles(), "ready_values": (), "running_values": (), "finished_values": ()}
+    )()
+    columns = {"queue": column("queue", "text", "S")}
+    assert literal_for(use, identity, columns) is None
+    assert literal_for(use, identity, columns, {"queue": "it's"}) == "'it''s'"
+
+
+def test_signatures_know_their_helpers() -> None:
+    names = frozenset(["task_id", "dag_id", "run_id", "state", "pool", "queued_dttm"])
+    airflow = signature_of("task_instance", names)
+    assert airflow is not None
+    assert all(airflow.is_helper(name) for name in ("dag", "dag_run", "job", "callback_request"))
+    assert not airflow.is_helper("orders")
+    assert signature_of("task_instance", frozenset({"state"})) is None
+
+
+def test_an_order_by_another_tables_column_does_not_decide_either() -> None:
+    (statement,) = read_sql(
+        "SELECT t.id FROM task t JOIN run r ON r.id = t.run WHERE t.state = 'queued' ORDER BY r.made_at LIMIT 5 FOR UPDATE OF t SKIP LOCKED"
+    ).statements
+    assert {name.name: columns for name, columns in columns_used(statement).items()}["task"] == {"state"}
