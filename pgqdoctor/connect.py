@@ -330,7 +330,9 @@ def one_line(error: BaseException) -> str:
 
 def _one_line(text: str) -> str:
     lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("LINE ", " "))
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("LINE ", " ", "\t"))
     ]
     return " ".join(lines).replace("\x00", "") or "no reason given"
 
