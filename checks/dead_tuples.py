@@ -15,6 +15,7 @@ from typing import Annotated
 from pgqdoctor import claiming, forecast, remedy, vacuuming
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.keeping import rows_kept
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import DeadWalk, dead_walk
 from pgqdoctor.queue import Queue
@@ -70,7 +71,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     felt = walk is not None and walk.unexplained_buffers >= limits.felt_buffers
     if not late and not (felt and worst.beyond >= 1.0):
         return
-    held = vacuuming.held_horizon(seen)
+    held = _held(seen, queue)
     # Where the horizon is held, the finding of its holder says when it will hurt.
     coming = forecast.claim_cost(seen, queue) if held is None else None
     evidence = (
@@ -128,10 +129,18 @@ def _title(queue: Queue, leaf: LeafUpkeep, dead: int, walk: DeadWalk | None) -> 
     )
 
 
+def _held(seen: Observation, queue: Queue) -> HeldHorizon | None:
+    """Return what holds the horizon, unless nine in ten dead rows are older than that: those may be removed."""
+    held = vacuuming.held_horizon(seen)
+    if held is None or held.holder is None:
+        return held
+    return held if rows_kept(queue, held.holder)[0] * 10 >= queue.churn.dead_last else None
+
+
 def _why(leaf: LeafUpkeep, held: HeldHorizon | None) -> str:
     if held is not None:
         return (
-            "Vacuum may not remove them: the xmin horizon of this database is held "
+            "Vacuum may not remove those that died since: the xmin horizon of this database is held "
             f"{count(held.age)} transactions back. More vacuuming cannot help until it moves."
         )
     said = (

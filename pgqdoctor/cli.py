@@ -181,7 +181,7 @@ VERDICT = (
     click.option(
         "--fail-on",
         type=click.Choice(FAIL_ON),
-        help="Severity from which the exit status is 1; default: critical.",
+        help="Severity from which the exit status is 1; default: critical, for lint: warning.",
     ),
     click.option("--only", multiple=True, metavar="ID", help="Run this check only (repeatable)."),
     click.option(

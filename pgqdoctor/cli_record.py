@@ -62,6 +62,8 @@ def record(
     """
     if len(where) > 2:
         raise click.UsageError("give at most a DSN and a file", context)
+    if len(where) == 1 and ("://" in where[0] or "=" in where[0]):
+        raise click.UsageError("the FILE to write is missing after the DSN", context)
     path = Path(where[-1])
     if not path.parent.is_dir():
         raise click.UsageError(f"there is no directory {str(path.parent)!r}", context)

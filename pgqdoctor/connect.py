@@ -376,5 +376,5 @@ def _unreachable(error: psycopg.OperationalError, given: Mapping[str, Any]) -> P
     else:
         hint = "Check that a PostgreSQL server listens there and that host, port and database are right."
     return PgqdoctorError(
-        f"could not connect {where}: {reason}".replace("  ", " "), hint=hint, exit_code=UNREACHABLE
+        f"could not connect{' ' if where else ''}{where}: {reason}", hint=hint, exit_code=UNREACHABLE
     )

@@ -137,12 +137,14 @@ def _story(report: Report, paper: Paper) -> Iterator[str]:
     """The worst chain as one sentence, and which finding causes which as a small tree."""
     sentence = story_of(report)
     # A root alone is told by its own title below.
-    if sentence and sentence.rstrip(".") not in {one.title for one in report.findings}:
+    told = sentence and sentence.rstrip(".") not in {one.title for one in report.findings}
+    if told:
         yield from paper.prose(sentence, style="strong")
     tree = tree_of(report)[: phrases.MOST_FINDINGS]
     if not any(one.depth for one in tree):
         return
-    yield ""
+    if told:
+        yield ""
     for place, one in enumerate(tree, 1):
         branch = "└─ " if one.depth else ""
         on = f" on {one.finding.queue}" if one.finding.queue is not None else ""

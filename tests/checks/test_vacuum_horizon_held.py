@@ -110,6 +110,16 @@ def test_innocent_sessions(row: SessionRow) -> None:
     assert look(row, before=()) == []
 
 
+def test_rows_that_were_dead_before_the_holder_began_are_not_its_doing() -> None:
+    importer = build.session(50, application="import", state="active", xid=700, xid_age=1, xact_age_s=12.0)
+    counted = build.counters(dead=5_548, last_autovacuum_s=None)
+    seen = build.observation(
+        first=build.reading(0.0, sessions=(importer,), tables=(counted,)),
+        last=build.reading(build.WINDOW_S, sessions=(importer,), tables=(counted,)),
+    )
+    assert build.evaluated(CHECK, seen) == []
+
+
 def test_prepared_transaction() -> None:
     row = PreparedRow(
         gid="it's mine", xid=700, xid_age=9_000, prepared_age_s=600.0, owner="app", database="app"
