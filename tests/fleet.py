@@ -238,7 +238,11 @@ def _try_to_start(
     reasons: dict[int, list[str]],
 ) -> None:
     try:
-        server = stack.enter_context(ScratchServer(binaries=binaries, autovacuum_naptime_s=5))
+        server = stack.enter_context(
+            ScratchServer(
+                binaries=binaries, autovacuum_naptime_s=5, settings={"pg_stat_statements.max": 60_000}
+            )
+        )
     except PgqdoctorError as error:
         reasons.setdefault(binaries.major, []).append(f"{origin}: {error.message}")
         return

@@ -17,6 +17,7 @@ from pgqdoctor.lab.server import ScratchServer
 from tests.fleet import SUPPORTED, Fleet, open_fleet
 
 MATRIX = os.environ.get("PGQDOCTOR_TEST_MATRIX") == "1"
+STATEMENTS_KEPT = 60_000
 AUTOVACUUM_NAPTIME_S = 5
 """Vacuum looks every minute by default; a test of seconds must see it work, or fail to."""
 
@@ -30,7 +31,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[ScratchServer]:
     """The embedded server of this worker."""
-    with ScratchServer(autovacuum_naptime_s=AUTOVACUUM_NAPTIME_S, max_connections=500) as running:
+    # Entries of dropped databases stay in pg_stat_statements: with its default of 5,000 the claims of late tests
+    # would be evicted.
+    with ScratchServer(
+        autovacuum_naptime_s=AUTOVACUUM_NAPTIME_S,
+        max_connections=500,
+        settings={"pg_stat_statements.max": STATEMENTS_KEPT},
+    ) as running:
         yield running
 
 
