@@ -202,10 +202,16 @@ def test_vacuum_removes_the_dead_entries_at_the_head_of_the_index() -> None:
         execute(
             dsn, ("CREATE EXTENSION IF NOT EXISTS pg_stat_statements", *QUEUE_OF_GONE_JOBS, *[CLAIM] * 20)
         )
-        finding = found(look(dsn), "claim-scans-dead-rows")
-        assert finding is not None
-        remedy = next(one for one in finding.remedies if one.kind == "sql")
-        execute(dsn, remedy.sql)
+        sick = look(dsn)
+        assert found(sick, "claim-scans-dead-rows") is not None
+        # One VACUUM stands in the whole chain: with the finding that causes the others.
+        vacuum = next(
+            remedy
+            for one in sick.findings
+            for remedy in one.remedies
+            if any(sql.startswith("VACUUM") for sql in remedy.sql)
+        )
+        execute(dsn, vacuum.sql)
         report = look(dsn)
         assert found(report, "claim-scans-dead-rows") is None
         plan = report.queues[0].claim.plan

@@ -92,7 +92,7 @@ DESIGNS = {
         )
         + "ROLLBACK;\n",
         cured=lambda sql: f"BEGIN;\n{sql};\nROLLBACK;\n",
-        values=(("$3", "3"), ("$2", "3")),
+        values=(("$1", "'running'"), ("$3", "3"), ("$2", "3")),
         connections=1,
         rate=10,
     ),
