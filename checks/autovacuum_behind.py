@@ -177,7 +177,7 @@ def _slow(
                 vacuuming.options_of(leaf.table),
                 title=f"Let vacuum of {_target(leaf)} work faster",
                 expect=(
-                    f"{factor:.1f} times the work per sleep; it applies from the next vacuum of the table on, "
+                    f"{count(factor)} times the work per sleep; it applies from the next vacuum of the table on, "
                     f"the one of pid {running.pid} goes on as it began"
                 ),
                 risk="vacuum of this table reads and writes faster, and takes no part in balancing the cost among workers",

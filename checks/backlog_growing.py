@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import claiming, forecast
+from pgqdoctor import claiming, forecast, remedy
 from pgqdoctor.check import COUNTERS, ROWS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
@@ -99,14 +99,8 @@ def _remedies(queue: Queue, arrived: int, taken: int) -> Iterator[Remedy]:
     if taken <= 0:
         return
     factor = arrived / taken
-    yield Remedy(
+    yield remedy.change_application(
         title=f"Unless another finding explains it: add {percent(factor - 1)} more workers at least, or take several jobs per claim",
-        kind="application",
-        sql=(),
-        undo=(),
-        lock="",
-        blocks="nothing",
-        restart=False,
         risk="more workers need more connections, and whatever the jobs call is called more often",
         expect=f"at {count(factor)} times today's {rate(queue.churn.per_second(taken))} the backlog stops growing; beyond that it shrinks",
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
-from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.check import CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
@@ -114,7 +114,7 @@ def _remedies(queue: Queue, one: SeenClaim) -> Iterator[Remedy]:
 
 CHECK = Check(
     title="An advisory lock is taken for each row scanned",
-    needs=(STATEMENTS,),
+    needs=(STATEMENTS, CLAIMS),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.advisory_lock,

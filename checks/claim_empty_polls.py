@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming
-from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.check import CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
@@ -222,7 +222,7 @@ def _back_off(queue: Queue, per_second: float) -> Remedy:
 
 CHECK = Check(
     title="Claims find nothing",
-    needs=(STATEMENTS,),
+    needs=(STATEMENTS, CLAIMS),
     limits=Limits(),
     evaluate=evaluate,
     references=("https://www.postgresql.org/docs/current/sql-notify.html",),

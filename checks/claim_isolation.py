@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy
-from pgqdoctor.check import COUNTERS, STATEMENTS, Check
+from pgqdoctor.check import CLAIMS, COUNTERS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
@@ -150,7 +150,7 @@ def _level(seen: Observation) -> tuple[str | None, str, int | None]:
 
 CHECK = Check(
     title="Claims fail because of their isolation level",
-    needs=(STATEMENTS, COUNTERS),
+    needs=(STATEMENTS, CLAIMS, COUNTERS),
     limits=Limits(),
     evaluate=evaluate,
     references=("https://www.postgresql.org/docs/current/transaction-iso.html#XACT-REPEATABLE-READ",),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
-from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.check import CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
@@ -144,7 +144,7 @@ def _repeated(path: tuple[Node, ...]) -> bool:
 
 CHECK = Check(
     title="A claim can take more than its LIMIT",
-    needs=(STATEMENTS,),
+    needs=(STATEMENTS, CLAIMS),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.limit_overrun,

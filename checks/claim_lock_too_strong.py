@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
-from pgqdoctor.check import ACTIVITY, STATEMENTS, Check
+from pgqdoctor.check import ACTIVITY, CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.names import same_table
@@ -21,6 +21,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import ForeignKeyRow
 from pgqdoctor.sqlread import read_sql
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, shortened
 
 ROW_WAITS = ("transactionid", "tuple")
@@ -60,7 +61,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         queue=queue.name,
         title=(
             f"{count(waiting)} writers of {key.child_name} wait at any moment for claims of {queue.name}: "
-            f"FOR UPDATE shuts out the checks of foreign key {key.name}"
+            f"FOR UPDATE shuts out the checks of foreign key {quote_ident(key.name)}"
         ),
         why=(
             "The foreign key check locks the job FOR KEY SHARE. That conflicts with FOR UPDATE, which announces that the key may change, "
@@ -133,7 +134,7 @@ def _split(name: str) -> tuple[str, str]:
 
 CHECK = Check(
     title="The claim's lock is stronger than it needs",
-    needs=(STATEMENTS, ACTIVITY),
+    needs=(STATEMENTS, CLAIMS, ACTIVITY),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.lock_too_strong,

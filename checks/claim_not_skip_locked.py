@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
-from pgqdoctor.check import ACTIVITY, STATEMENTS, Check
+from pgqdoctor.check import ACTIVITY, CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
@@ -228,7 +228,7 @@ def _remedies(queue: Queue, one: SeenClaim) -> Iterator[Remedy]:
 
 CHECK = Check(
     title="Workers wait for, or lose, the same row",
-    needs=(STATEMENTS, ACTIVITY),
+    needs=(STATEMENTS, CLAIMS, ACTIVITY),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.not_skip_locked,

@@ -9,43 +9,18 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
 
-from pgqdoctor import claiming
+from pgqdoctor import claimcost, claiming
 from pgqdoctor.check import PLAN, Check
-from pgqdoctor.claiming import Refused
-from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.claiming import Refused, RefusedLimits
+from pgqdoctor.finding import Evidence, Finding, Remedy
 from pgqdoctor.lint import serving as lint_serving
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, ReadPlan
 from pgqdoctor.words import count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When rows read in vain cost something."""
-
-    rows: Annotated[
-        int,
-        "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache",
-    ] = 1_000
-    rows_per_s: Annotated[
-        float,
-        "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it",
-    ] = 200_000.0
-    slow_rows: Annotated[
-        int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"
-    ] = 50_000
-    critical_rows: Annotated[
-        int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"
-    ] = 500_000
-    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = (
-        10_000_000.0
-    )
-
-
-def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+def evaluate(seen: Observation, queue: Queue, limits: RefusedLimits) -> Iterator[Finding]:
     """Report the scan, from what the plan measured or, where the claim did not come to an end, from its cost."""
     stopped = claiming.timed_out(queue)
     if stopped is not None:
@@ -55,7 +30,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     walked = claiming.refused(queue)
     if walked is None or walked.consumed < limits.rows or walked.consumed < walked.ineligible:
         return
-    severity = _severity(queue, walked, limits)
+    severity = claiming.severity_of(queue, walked.consumed, limits)
     states = claiming.common_states(queue)
     held = f" ({states})" if states else ""
     yield Finding(
@@ -89,15 +64,6 @@ def _per_second(queue: Queue, walked: Refused) -> tuple[Evidence, ...]:
             source="EXPLAIN times calls of pg_stat_statements",
         ),
     )
-
-
-def _severity(queue: Queue, walked: Refused, limits: Limits) -> Severity:
-    per_second = walked.consumed * claiming.claims_per_second(queue)
-    if walked.consumed >= limits.critical_rows or per_second >= limits.critical_rows_per_s:
-        return "critical"
-    if walked.consumed >= limits.slow_rows or per_second >= limits.rows_per_s:
-        return "warning"
-    return "notice"
 
 
 def _refuses_by_state(queue: Queue, plan: ReadPlan) -> bool:
@@ -136,10 +102,7 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
 def _index(queue: Queue, buffers: float | None = None) -> Iterator[Remedy]:
     """The index that serves the claim, unless there is one already: then the planner's choice is the fault,
     and another check's."""
-    claim = claiming.busiest(queue.claims)
-    if claim is None:
-        return
-    advice = claiming.index_for(queue, claim.claim.conditions, claim.claim.order)
+    advice = claiming.index_asked_for(queue)
     if advice is None or claiming.served_already(queue, advice) is not None:
         return
     before = f" instead of {count(buffers)}" if buffers is not None else ""
@@ -147,14 +110,14 @@ def _index(queue: Queue, buffers: float | None = None) -> Iterator[Remedy]:
         queue,
         advice,
         title="Give the claim an index that holds the ready jobs only, in the claim's order",
-        expect=f"a claim reads about {claiming.SERVED_BUFFERS} buffers{before}, however many finished jobs are kept",
+        expect=f"{claimcost.served(queue, advice)}{before}, however many finished jobs are kept",
     )
 
 
 CHECK = Check(
     title="The claim walks over finished jobs",
     needs=(PLAN,),
-    limits=Limits(),
+    limits=RefusedLimits(),
     evaluate=evaluate,
     lint=lint_serving.scans_consumed_rows,
     references=(

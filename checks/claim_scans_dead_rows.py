@@ -18,6 +18,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import DeadWalk, dead_walk
 from pgqdoctor.queue import Queue, ReadPlan
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count
 
 
@@ -128,18 +129,13 @@ def _hurts(walk: DeadWalk, limits: Limits) -> bool:
 
 def _severity(seen: Observation, queue: Queue, plan: ReadPlan, walk: DeadWalk, limits: Limits) -> Severity:
     """A state that the next round of autovacuum ends is a notice, unless the claims cannot wait for it."""
-    added = _added_ms(plan, walk)
-    core = claiming.claims_per_second(queue) * added / 1000
-    hurts = added >= limits.passing_ms or core >= limits.passing_core
+    hurts = (
+        claiming.dead_ms(plan, walk) >= limits.passing_ms
+        or claiming.dead_core(queue, plan, walk) >= limits.passing_core
+    )
     if not hurts and _passing(seen, queue, limits):
         return "notice"
     return "critical" if walk.unexplained_buffers >= limits.critical_buffers else "warning"
-
-
-def _added_ms(plan: ReadPlan, walk: DeadWalk) -> float:
-    """The part of the claim's measured time that goes with the buffers read in vain."""
-    took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
-    return (took or 0.0) * walk.unexplained_buffers / max(walk.buffers, 1)
 
 
 def _passing(seen: Observation, queue: Queue, limits: Limits) -> bool:
@@ -158,7 +154,7 @@ def _passing(seen: Observation, queue: Queue, limits: Limits) -> bool:
 
 
 def _time_evidence(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> Iterator[Evidence]:
-    added = _added_ms(plan, walk)
+    added = claiming.dead_ms(plan, walk)
     if added <= 0:
         return
     yield Evidence(
@@ -167,7 +163,7 @@ def _time_evidence(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> Iterator[Evi
         unit="milliseconds",
         source="EXPLAIN (ANALYZE, BUFFERS)",
     )
-    core = claiming.claims_per_second(queue) * added / 1000
+    core = claiming.dead_core(queue, plan, walk)
     if core > 0:
         yield Evidence(
             what="time they cost all claims",
@@ -182,7 +178,7 @@ def _unfinished(seen: Observation, queue: Queue, plan: ReadPlan, limits: Limits)
         check=CHECK.id,
         severity="critical",
         queue=queue.name,
-        title=f"The claim of {queue.name} did not find its job within 1 s, although its index {plan.facts.index} leads to the ready jobs",
+        title=f"The claim of {queue.name} did not find its job within 1 s, although its index {quote_ident(plan.facts.index or '')} leads to the ready jobs",
         why=(
             "The plan is the right one and its expected cost is small, so the time went into what the planner does not count: entries of rows "
             "that are gone, which every claim steps over until vacuum removes them."

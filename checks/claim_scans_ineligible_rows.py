@@ -8,43 +8,18 @@ meets one it may take. Deleting finished jobs does not help here: what is in the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
 
-from pgqdoctor import claiming
+from pgqdoctor import claimcost, claiming, remedy
 from pgqdoctor.check import PLAN, Check
-from pgqdoctor.claiming import Refused
-from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.claiming import Refused, RefusedLimits
+from pgqdoctor.finding import Evidence, Finding, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When rows read in vain cost something."""
-
-    rows: Annotated[
-        int,
-        "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache",
-    ] = 1_000
-    rows_per_s: Annotated[
-        float,
-        "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it",
-    ] = 200_000.0
-    slow_rows: Annotated[
-        int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"
-    ] = 50_000
-    critical_rows: Annotated[
-        int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"
-    ] = 500_000
-    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = (
-        10_000_000.0
-    )
-
-
-def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
+def evaluate(seen: Observation, queue: Queue, limits: RefusedLimits) -> Iterator[Finding]:
     """Report the scan where the rows it refuses are in the ready state."""
     if claiming.timed_out(queue) is not None:
         return
@@ -53,7 +28,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         return
     yield Finding(
         check=CHECK.id,
-        severity=_severity(queue, walked, limits),
+        severity=claiming.severity_of(queue, walked.ineligible, limits),
         queue=queue.name,
         title=f"Each claim of {queue.name} reads and refuses {count(walked.ineligible)} jobs that are ready but not for it: {_reason(queue, walked)}",
         why=(
@@ -72,15 +47,6 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     )
 
 
-def _severity(queue: Queue, walked: Refused, limits: Limits) -> Severity:
-    per_second = walked.ineligible * claiming.claims_per_second(queue)
-    if walked.ineligible >= limits.critical_rows or per_second >= limits.critical_rows_per_s:
-        return "critical"
-    if walked.ineligible >= limits.slow_rows or per_second >= limits.rows_per_s:
-        return "warning"
-    return "notice"
-
-
 def _reason(queue: Queue, walked: Refused) -> str:
     """Say what shuts the rows out, as far as the filter's columns tell."""
     columns = claiming.filter_columns(queue, walked.plan.facts)
@@ -95,10 +61,7 @@ def _reason(queue: Queue, walked: Refused) -> str:
 
 
 def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
-    claim = claiming.busiest(queue.claims)
-    advice = (
-        claiming.index_for(queue, claim.claim.conditions, claim.claim.order) if claim is not None else None
-    )
+    advice = claiming.index_asked_for(queue)
     if advice is None:
         return
     run_at = queue.identity.roles.run_at
@@ -106,14 +69,8 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
     leads = late and advice.names[0] == run_at
     if late and not leads:
         # In another order than by time, jobs of the future stand before due ones in any index.
-        yield Remedy(
+        yield remedy.change_application(
             title=f"Keep jobs that are due later in a state of their own, and make them ready when {quote_ident(run_at or '')} has come",
-            kind="application",
-            sql=(),
-            undo=(),
-            lock="",
-            blocks="nothing",
-            restart=False,
             risk="a change of the application: a small task promotes due jobs every second",
             expect="the claim's index holds due jobs only, whatever its order",
         )
@@ -122,14 +79,14 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
             queue,
             advice,
             title="Give the claim an index that begins with what it asks for",
-            expect=f"a claim reads about {claiming.SERVED_BUFFERS} buffers instead of {count(walked.plan.facts.buffers_per_row or 0)}",
+            expect=f"{claimcost.served(queue, advice)} instead of {count(walked.plan.facts.buffers_per_row or 0)}",
         )
 
 
 CHECK = Check(
     title="The claim walks over jobs it may not take",
     needs=(PLAN,),
-    limits=Limits(),
+    limits=RefusedLimits(),
     evaluate=evaluate,
     references=("https://www.postgresql.org/docs/current/indexes-multicolumn.html",),
     look_alikes=(

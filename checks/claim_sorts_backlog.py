@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import claiming, remedy, sqlcorrect
+from pgqdoctor import claimcost, claiming, remedy, sqlcorrect
 from pgqdoctor.check import PLAN, Check
-from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.finding import Evidence, Finding, Remedy
 from pgqdoctor.lint import serving as lint_serving
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import SortFacts
@@ -64,7 +64,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     expected = "" if sort.rows is not None else "about "
     yield Finding(
         check=CHECK.id,
-        severity=_severity(queue, rows, per_call, limits),
+        severity=claiming.severity_of(queue, rows, limits, slow=per_call >= BLOCK),
         queue=queue.name,
         title=f"Each claim of {queue.name} sorts {expected}{count(rows)} ready jobs to take the first{spills}: no index is in the order of {key}",
         why=(
@@ -105,27 +105,17 @@ def _rows(sort: SortFacts, plan: ReadPlan) -> float | None:
     return float(sort.expected_rows) if sort.expected_rows is not None and plan.probe.timed_out else None
 
 
-def _severity(queue: Queue, rows: float, per_call: float, limits: Limits) -> Severity:
-    per_second = rows * claiming.claims_per_second(queue)
-    if rows >= limits.critical_rows or per_second >= limits.critical_rows_per_s:
-        return "critical"
-    if rows >= limits.slow_rows or per_second >= limits.rows_per_s or per_call >= BLOCK:
-        return "warning"
-    return "notice"
-
-
 def _remedies(queue: Queue) -> Iterator[Remedy]:
-    claim = claiming.busiest(queue.claims)
+    claim, advice = claiming.busiest(queue.claims), claiming.index_asked_for(queue)
     if claim is None:
         return
-    advice = claiming.index_for(queue, claim.claim.conditions, claim.claim.order)
     if advice is not None and advice.ordered and claim.claim.order:
         if claiming.served_already(queue, advice) is None:
             yield claiming.create_index(
                 queue,
                 advice,
                 title="Give the claim an index in its own order",
-                expect=f"the sort is gone from the plan, and a claim reads about {claiming.SERVED_BUFFERS} buffers whatever the backlog",
+                expect=f"the sort is gone from the plan, and {claimcost.served(queue, advice)} whatever the backlog",
             )
         return
     text = sqlcorrect.one_group(claim.seen.statement.text, claim.claim)

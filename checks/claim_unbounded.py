@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
-from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.check import CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
@@ -198,7 +198,7 @@ def _batch(queue: Queue, limits: Limits) -> int:
 
 CHECK = Check(
     title="A claim without LIMIT takes the backlog",
-    needs=(STATEMENTS,),
+    needs=(STATEMENTS, CLAIMS),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.unbounded,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
-from pgqdoctor.check import STATEMENTS, Check
+from pgqdoctor.check import CLAIMS, STATEMENTS, Check
 from pgqdoctor.claiming import Poll
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.lint import claims as lint_claims
@@ -253,7 +253,7 @@ def _frequency(queue: Queue, one: SeenStatement, what: str) -> tuple[Evidence, .
 
 CHECK = Check(
     title="A claim can be won twice",
-    needs=(STATEMENTS,),
+    needs=(STATEMENTS, CLAIMS),
     limits=Limits(),
     evaluate=evaluate,
     lint=lint_claims.unguarded,

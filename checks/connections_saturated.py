@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+from pgqdoctor import remedy
 from pgqdoctor.check import Check
-from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.words import count, percent, shortened
@@ -76,14 +77,8 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         ),
         evidence=tuple(evidence),
         remedies=(
-            Remedy(
+            remedy.change_application(
                 title="Put a pooler in transaction mode before the server, or give each process a smaller pool",
-                kind="application",
-                sql=(),
-                undo=(),
-                lock="",
-                blocks="nothing",
-                restart=False,
                 risk="session state (LISTEN, session-level advisory locks, prepared statements by name) does not survive transaction pooling",
                 expect="connections follow the number of statements that run at once, not the number of workers",
             ),

@@ -19,6 +19,7 @@ from pgqdoctor.keeping import rows_kept
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import DeadWalk, dead_walk
 from pgqdoctor.queue import Queue
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.vacuuming import HeldHorizon, LeafUpkeep
 from pgqdoctor.words import count, duration, percent
 
@@ -115,15 +116,15 @@ def _pays(queue: Queue, walk: DeadWalk, limits: Limits) -> bool:
     plan = queue.plan
     if plan is None:
         return False
-    took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
-    added = (took or 0.0) * walk.unexplained_buffers / max(walk.buffers, 1)
-    core = claiming.claims_per_second(queue) * added / 1000
-    return added >= limits.passing_ms or core >= limits.passing_core
+    return (
+        claiming.dead_ms(plan, walk) >= limits.passing_ms
+        or claiming.dead_core(queue, plan, walk) >= limits.passing_core
+    )
 
 
 def _title(queue: Queue, leaf: LeafUpkeep, dead: int, walk: DeadWalk | None) -> str:
-    name = queue.name if len(queue.leaves) == 1 else f"{queue.name} (worst: {leaf.table.name})"
-    said = f"{count(dead)} dead rows in {name}, {leaf.beyond:.1f} times autovacuum's trigger of {count(leaf.trigger)}"
+    name = queue.name if len(queue.leaves) == 1 else f"{queue.name} (worst: {quote_ident(leaf.table.name)})"
+    said = f"{count(dead)} dead rows in {name}, {count(leaf.beyond)} times autovacuum's trigger of {count(leaf.trigger)}"
     return (
         said if walk is None else f"{said}: a claim reads {count(walk.unexplained_buffers)} buffers for them"
     )
@@ -147,7 +148,7 @@ def _why(leaf: LeafUpkeep, held: HeldHorizon | None) -> str:
         "Autovacuum visits a table once its dead rows pass threshold + scale factor * rows. Beyond that point each claim "
         "and each index scan steps over entries that lead to nothing, until vacuum has cleaned the indexes."
     )
-    return said if leaf.enabled else f"{said} On {leaf.table.name} autovacuum is switched off."
+    return said if leaf.enabled else f"{said} On {quote_ident(leaf.table.name)} autovacuum is switched off."
 
 
 def _evidence(

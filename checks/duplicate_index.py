@@ -13,6 +13,7 @@ from typing import Annotated
 from pgqdoctor import indexfacts, remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
+from pgqdoctor.lint import definitions
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
@@ -161,6 +162,7 @@ CHECK = Check(
     needs=(COUNTERS,),
     limits=Limits(),
     evaluate=evaluate,
+    lint=definitions.duplicate_index,
     references=("https://www.postgresql.org/docs/current/indexes-multicolumn.html",),
     look_alikes=(
         "a partial index beside the primary key on the same column",

@@ -111,7 +111,7 @@ def _finding(
         severity=severity,
         queue=queue.name,
         subject=key.name,
-        title=f"No index on {key.child_name} ({columns}) serves the foreign key {key.name}: {felt}",
+        title=f"No index on {key.child_name} ({columns}) serves the foreign key {quote_ident(key.name)}: {felt}",
         why=(
             "The foreign key makes each delete look for rows that refer to the job. Without an index that begins with its columns "
             "the look is a scan of the whole child table, charged to the delete and not shown in its plan."

@@ -128,11 +128,11 @@ def _wasteful(
         queue=queue.name,
         subject=index.name,
         title=(
-            f"Index {name} keeps {rate(per_s)} updates of {', '.join(columns)} from being heap-only: "
+            f"Index {name} keeps {rate(per_s)} updates of {', '.join(map(quote_ident, columns))} from being heap-only: "
             f"{rate(entries)} index entries are written for them"
         ),
         why=(
-            f"The index mentions {', '.join(columns)} {_place(queue, index, columns)}, and an update that changes an indexed "
+            f"The index mentions {', '.join(map(quote_ident, columns))} {_place(queue, index, columns)}, and an update that changes an indexed "
             f"column cannot be heap-only: it writes an entry into each of the {indexes} indexes that the row belongs to. "
             "A lower fillfactor cannot help, because room on the page is not what is missing."
         ),
@@ -187,14 +187,8 @@ def _remedies(
         )
         return
     yield from _by_state(queue, index, columns, expect, kept)
-    yield Remedy(
-        title=f"Change {', '.join(columns)} less often, or keep it in a table of its own: {name} stays, because {kept}",
-        kind="application",
-        sql=(),
-        undo=(),
-        lock="",
-        blocks="nothing",
-        restart=False,
+    yield remedy.change_application(
+        title=f"Change {', '.join(map(quote_ident, columns))} less often, or keep it in a table of its own: {name} stays, because {kept}",
         risk="a change of the application",
         expect=f"each update saved spares {indexes} index entries",
     )
@@ -241,7 +235,7 @@ def _by_state(
         sql=(*new.sql, *gone.sql[1:]),
         undo=(*gone.undo, *new.undo[1:]),
         risk=(
-            f"statements that ask for {', '.join(columns)} read all running jobs: look at their plans after the first step, "
+            f"statements that ask for {', '.join(map(quote_ident, columns))} read all running jobs: look at their plans after the first step, "
             "before the index is dropped; they must name the state as a constant"
         ),
         expect=f"{expect}: a sign of life changes no column that the new index mentions",
@@ -283,11 +277,11 @@ def _trade_off(queue: Queue, traded: list[SeenUpdate], needed: set[int], per_s: 
         severity="notice",
         queue=queue.name,
         title=(
-            f"{percent(ratio)} of updates are heap-only, because {rate(per_s)} change {', '.join(columns)}, which the claim's index "
+            f"{percent(ratio)} of updates are heap-only, because {rate(per_s)} change {', '.join(map(quote_ident, columns))}, which the claim's index "
             f"{name} needs: a fair price"
         ),
         why=(
-            f"The index mentions {', '.join(columns)} {_place(queue, index, columns)}, so these updates cannot be heap-only, and a lower "
+            f"The index mentions {', '.join(map(quote_ident, columns))} {_place(queue, index, columns)}, so these updates cannot be heap-only, and a lower "
             "fillfactor would not change it; neither would a partial index, whose predicate blocks as a key does. The index is "
             "what lets a claim find its job in a few buffers: keep it, and let autovacuum come often enough."
         ),

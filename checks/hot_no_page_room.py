@@ -18,7 +18,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.pageroom import PageRoom, fillfactor_of, page_room
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TableRow
-from pgqdoctor.words import count, percent, rate, shortened
+from pgqdoctor.words import percent, rate, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +138,6 @@ def _remedies(queue: Queue, room: PageRoom, tables: tuple[TableRow, ...]) -> Ite
         groups.setdefault(table.options, []).append(table)
     for same in groups.values():
         names = [remedy.qualified(table.schema, table.name) for table in same]
-        lives = (
-            "" if room.updates_per_life is None else f", {room.updates_per_life:.1f} updates per row's life"
-        )
         yield remedy.set_storage(
             names[0],
             {"fillfactor": str(room.fillfactor)},
@@ -148,10 +145,8 @@ def _remedies(queue: Queue, room: PageRoom, tables: tuple[TableRow, ...]) -> Ite
             partitions=names,
             title=f"Leave room on each page: fillfactor {room.fillfactor}",
             expect=(
-                f"{count(room.rows_per_page)} rows of {count(room.row_bytes)} bytes fill a page; room for {count(room.spare)} more "
-                f"versions ({room.updates_per_page:.1f} updates of a page before it can be pruned{lives}) leaves "
-                f"{100 * (room.rows_per_page - room.spare) // room.rows_per_page}%. Pages written from now on have it; others get room "
-                "as their rows are updated away, at once only by VACUUM FULL, which blocks reads and writes."
+                f"{'; '.join(room.arithmetic())}. Pages written from now on have the room; others get it as their rows are updated "
+                "away, at once only by VACUUM FULL, which blocks reads and writes."
             ),
             risk=f"the table takes up to {percent(100 / room.fillfactor - 1)} more pages",
         )

@@ -75,7 +75,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             else quote_ident(table.name)
         )
         by = (
-            f"trigger {shortened(source.trigger.name, 63)} of {queue.name}"
+            f"trigger {quote_ident(source.trigger.name)} of {queue.name}"
             if source.trigger is not None
             else "its statements"
         )
@@ -187,7 +187,7 @@ def _remedies(queue: Queue, source: Source, name: str) -> Iterator[Remedy]:
         table = remedy.qualified(row.schema, row.name) if row is not None else queue.name
         trigger = quote_ident(source.trigger.name)
         yield Remedy(
-            title=f"For the moment, disable trigger {shortened(source.trigger.name, 63)}",
+            title=f"For the moment, disable trigger {quote_ident(source.trigger.name)}",
             kind="sql",
             sql=(remedy.LOCK_TIMEOUT, f"ALTER TABLE {table} DISABLE TRIGGER {trigger};"),
             undo=(remedy.LOCK_TIMEOUT, f"ALTER TABLE {table} ENABLE TRIGGER {trigger};"),

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import remedy
+from pgqdoctor import forecast, remedy
 from pgqdoctor.check import COUNTERS, SEQUENCES, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.forecast import Forecast
 from pgqdoctor.lint import definitions as lint_definitions
 from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation
@@ -62,9 +63,17 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             taken = max(0, row.last_value - old.last_value) // row.increment
         per_s = taken / seen.seconds if seen.seconds > 0 else 0.0
         left = max(0, row.last_possible - row.last_value) // row.increment
-        severity = _severity(row, left, per_s, limits)
+        # Counted in ids to come: a sequence may begin anywhere and go in any steps.
+        coming = forecast.exhausted(
+            what=f"the ids of {place.name}.{quote_ident(row.column)}",
+            used=0,
+            limit=left,
+            per_second=per_s,
+            queue=queue.name,
+        )
+        severity = _severity(row, left, per_s, coming, limits)
         if severity is not None:
-            yield _finding(queue, place, row, left, per_s, taken, severity, limits)
+            yield _finding(queue, place, row, left, per_s, taken, coming, severity, limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +148,17 @@ class _Counted:
     rows: int
 
 
-def _severity(row: SequenceRow, left: int, per_s: float, limits: Limits) -> Severity | None:
+def _severity(
+    row: SequenceRow, left: int, per_s: float, coming: Forecast | None, limits: Limits
+) -> Severity | None:
     if left == 0:
         return "critical"
     if per_s > 0:
-        if left / per_s < limits.critical_s:
+        if coming is None or coming.seconds is None:
+            return None
+        if coming.seconds < limits.critical_s:
             return "critical"
-        return "warning" if left / per_s < limits.warning_s else None
+        return "warning" if coming.seconds < limits.warning_s else None
     consumed = (row.last_value or 0) / row.last_possible
     return "warning" if consumed >= limits.consumed else None
 
@@ -157,6 +170,7 @@ def _finding(
     left: int,
     per_s: float,
     taken: int,
+    coming: Forecast | None,
     severity: Severity,
     limits: Limits,
 ) -> Finding:
@@ -166,8 +180,8 @@ def _finding(
     burns = taken > 0 and taken >= limits.burned * max(inserted, 1)
     if left == 0:
         when = "every insert fails"
-    elif per_s > 0:
-        when = f"the rest lasts {duration(left / per_s)} at {rate(per_s)}"
+    elif coming is not None and coming.seconds is not None:
+        when = f"the rest lasts about {duration(coming.seconds)} at {rate(per_s)}"
     else:
         when = f"{count(left)} are left"
     source = "pg_sequences"
@@ -188,6 +202,7 @@ def _finding(
             source="pg_stat_user_tables",
         ),
     ]
+    evidence.extend(forecast.evidence("time left at this rate", coming if left else None))
     burner = place.burner if burns else None
     if burner is not None:
         evidence.append(
@@ -218,7 +233,7 @@ def _finding(
 def _harm(queue: Queue, place: _Place) -> str:
     if place.key is None:
         return "no job can be enqueued"
-    return f"no row can be added that a job of {queue.name} refers to by {place.key.name}"
+    return f"no row can be added that a job of {queue.name} refers to by {quote_ident(place.key.name)}"
 
 
 def _burner(inserts: Iterable[tuple[SeenStatement | _Counted, str]]) -> str | None:

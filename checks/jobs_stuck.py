@@ -115,14 +115,17 @@ def _finding(queue: Queue, overdue: _Overdue, wedged: bool, limits: Limits) -> F
         ),
         evidence=(
             Evidence(
-                what="overdue jobs", value=overdue.rows, unit="rows", source=f"bounded look at {probe.column}"
+                what="overdue jobs",
+                value=overdue.rows,
+                unit="rows",
+                source=f"bounded look at {quote_ident(probe.column)}",
             ),
             Evidence(what="claimed jobs seen", value=probe.rows, unit="rows", source="bounded look"),
             Evidence(
                 what="oldest",
                 value=round(overdue.oldest_s, 1),
                 unit="seconds",
-                source=f"now() - {probe.column}",
+                source=f"now() - {quote_ident(probe.column)}",
             ),
             Evidence(
                 what="overdue from", value=round(overdue.limit_s, 1), unit="seconds", source=overdue.how
@@ -330,8 +333,15 @@ def _reaper(queue: Queue, overdue: _Overdue) -> Iterator[Remedy]:
     )
 
 
+def _can_get_stuck(queue: Queue) -> bool:
+    """Tell whether a killed worker leaves a claimed job behind: where claims delete it, its transaction's end brings it back."""
+    claims = [one.claim for one in queue.claims]
+    return not claims or any(one.shape != "delete-skip-locked" for one in claims)
+
+
 CHECK = Check(
     title="Claimed jobs that nobody works on",
+    applies=_can_get_stuck,
     needs=(ROWS, CLAIMED),
     limits=Limits(),
     evaluate=evaluate,

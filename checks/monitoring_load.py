@@ -2,7 +2,8 @@
 
 A dashboard or a metrics exporter that counts jobs by state reads every row each time, finished ones included,
 from each node every few seconds. The claims take a fraction of a millisecond beside it. The count is the
-load; nothing is wrong with the claim.
+load; nothing is wrong with the claim. Only time spent working counts: a count that waits for a lock, or sleeps,
+keeps no core from the queue.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ from pgqdoctor.queue import Queue
 from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, percent, rate, shortened
 
+LEAST_SAMPLES = 5
+"""Samples of a statement from which their share without a wait is taken for the share of its time: fewer say too little."""
+BLOCK_MS = 1.0
+"""Milliseconds that one block of 8 kB can keep a count at work at most: 200 rows from the cache take 0.02 ms to count, a block
+from a slow disk and its rows less than one. What a statement takes beyond that it waits or sleeps."""
+_AT_WORK = (None, "", "IO", "LWLock", "BufferPin")
+"""Wait events during which a statement works or keeps others from it; Lock, Timeout, Client, IPC and Extension are waits."""
 COUNTED_AT_MOST = 10_000
 """Where the bounded count stops: enough to tell a backlog from none, and about a millisecond through an
 index."""
@@ -42,24 +50,26 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     """Compare the time of statements that count the queue's rows with that of its claims."""
     counting = sorted(
         (one for one in queue.statements if one.calls > 0 and _counts(queue, one)),
-        key=lambda one: -one.total_ms,
+        key=lambda one: -_working_ms(queue, one),
     )
     if not counting or queue.churn.seconds <= 0:
         return
-    counted_ms = sum(one.total_ms for one in counting)
-    claims_ms = sum(one.total_ms for one in {claim.seen.key: claim.seen for claim in queue.claims}.values())
-    core, claims = (each / 1000 / queue.churn.seconds for each in (counted_ms, claims_ms))
+    counted_ms = sum(_working_ms(queue, one) for one in counting)
+    elapsed_ms = sum(one.total_ms for one in counting)
+    claims = {claim.seen.key: claim.seen for claim in queue.claims}.values()
+    claims_ms = sum(one.total_ms * (_share_at_work(queue, one) or 1.0) for one in claims)
+    core, claiming = (each / 1000 / queue.churn.seconds for each in (counted_ms, claims_ms))
     if core < limits.core or counted_ms < limits.times * claims_ms:
         return
     severity: Severity = "critical" if core >= limits.critical_core else "warning"
     worst = counting[0]
-    each = worst.total_ms / worst.calls
+    each = _working_ms(queue, worst) / worst.calls
     yield Finding(
         check=CHECK.id,
         severity=severity,
         queue=queue.name,
         title=(
-            f"Counting {queue.name} takes {percent(core)} of a core and its claims {percent(claims)}: "
+            f"Counting {queue.name} takes {percent(core)} of a core and its claims {percent(claiming)}: "
             f"{rate(queue.churn.per_second(worst.calls))} counts of {count(each)} ms each"
         ),
         why=(
@@ -74,13 +84,25 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 what="time in counts",
                 value=round(core, 3),
                 unit="ratio",
-                source="pg_stat_statements, of one core",
+                source="pg_stat_statements, of one core, without waits",
             ),
             Evidence(
                 what="time in claims",
-                value=round(claims, 3),
+                value=round(claiming, 3),
                 unit="ratio",
                 source="pg_stat_statements, of one core",
+            ),
+            *(
+                (
+                    Evidence(
+                        what="time in which counts waited",
+                        value=round((elapsed_ms - counted_ms) / 1000, 3),
+                        unit="seconds",
+                        source="pg_stat_statements and samples of sessions",
+                    ),
+                )
+                if elapsed_ms - counted_ms >= 0.01 * elapsed_ms
+                else ()
             ),
             Evidence(
                 what="counts",
@@ -98,6 +120,28 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         remedies=tuple(_remedies(queue)),
         relations=(queue.oid,),
     )
+
+
+def _working_ms(queue: Queue, one: SeenStatement) -> float:
+    """Milliseconds of the window in which a count was at work, as the samples of its sessions tell, else as its blocks allow."""
+    share = _share_at_work(queue, one)
+    if share is not None:
+        return one.total_ms * share
+    return min(one.total_ms, BLOCK_MS * (one.blocks + one.temp_blocks))
+
+
+def _share_at_work(queue: Queue, one: SeenStatement) -> float | None:
+    """Share of the samples of a statement's active sessions without a wait, None where there are too few."""
+    sampled = [
+        each.session
+        for each in queue.sessions
+        if one.query_id is not None
+        and each.session.query_id == one.query_id
+        and each.session.state == "active"
+    ]
+    if len(sampled) < LEAST_SAMPLES:
+        return None
+    return sum(1 for each in sampled if each.wait_type in _AT_WORK) / len(sampled)
 
 
 def _counts(queue: Queue, one: SeenStatement) -> bool:
@@ -134,6 +178,7 @@ CHECK = Check(
     look_alikes=(
         "a count that is asked seldom",
         "a count bounded by LIMIT",
+        "a count that sleeps or waits for a lock",
         "an aggregate inside of the claim itself",
     ),
 )

@@ -99,7 +99,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 def _title(guilty: Suspect, per_second: float, members: float, keeper: SampledSession | None) -> str:
     key = guilty.key
     what = (
-        f"Inserts into {key.child_name} lock the same rows of {key.parent_name} (foreign key {shortened(key.name, 63)}): "
+        f"Inserts into {key.child_name} lock the same rows of {key.parent_name} (foreign key {quote_ident(key.name)}): "
         f"{count(per_second)} MultiXacts per second of {count(members)} members"
     )
     if keeper is None:
@@ -241,7 +241,7 @@ def _evidence(
             source="pg_stat_slru.blks_read",
         )
     if others:
-        names = ", ".join(one.key.name for one in others[:4])
+        names = ", ".join(quote_ident(one.key.name) for one in others[:4])
         yield Evidence(
             what="other foreign keys with enough inserts",
             value=shortened(names, 200),

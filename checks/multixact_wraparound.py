@@ -8,48 +8,40 @@ server at last refuses every statement that needs a MultiXact, which for a queue
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
 
-from pgqdoctor import multixacts, remedy
+from pgqdoctor import forecast, multixacts
 from pgqdoctor.check import Check
 from pgqdoctor.features import Feature
 from pgqdoctor.finding import SEVERITIES, Evidence, Finding, Remedy, Severity
+from pgqdoctor.forecast import Forecast
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
-from pgqdoctor.words import count, duration
-from pgqdoctor.wraparound import Countdown
+from pgqdoctor.words import count
+from pgqdoctor.wraparound import Countdown, TimeLeft, ending, evidence_of, vacuum_oldest
 
 MEMBER_SPACE = 2**32
 """Members that may exist at once before version 19 (multixact.c)."""
 MEMBERS_SAFE = MEMBER_SPACE // 2
 """MULTIXACT_MEMBER_SAFE_THRESHOLD: beyond it autovacuum is forced earlier and earlier."""
+MEMBER = "MultiXact member"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much time must be left, once the forced vacuum is overdue or half of the member space is used."""
-
-    critical_s: Annotated[float, "seconds left at the present rate: less than a day is an emergency"] = (
-        86_400.0
-    )
-    warning_s: Annotated[
-        float, "seconds left at the present rate: two weeks, in which large tables can be vacuumed"
-    ] = 1_209_600.0
-
-
-def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator[Finding]:
+def evaluate(seen: Observation, queue: Queue | None, limits: TimeLeft) -> Iterator[Finding]:
     """Report whichever runs out first, ids or members."""
     made = multixacts.activity(seen)
     ids = Countdown(
         age=seen.last.database.multixact_age,
         per_second=made.per_second,
         forced_at=int(seen.catalog.setting("autovacuum_multixact_freeze_max_age") or 400_000_000),
+        what="MultiXactId",
+        unit="MultiXacts",
+        source="mxid_age(datminmxid)",
+        setting="autovacuum_multixact_freeze_max_age",
     )
-    found: list[tuple[Severity, float | None, str]] = []
-    severity = ids.severity(limits.critical_s, limits.warning_s)
+    found: list[tuple[Severity, Forecast | None, str]] = []
+    severity = ids.severity(limits)
     if severity is not None:
-        found.append((severity, ids.left_s, "ids"))
+        found.append((severity, ids.coming, "MultiXactId"))
     each = made.members_zeroed or (
         sum(made.members[kind] * times for kind, times in made.kinds.items()) / made.looked
         if made.looked
@@ -57,83 +49,67 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
     )
     used = round(ids.age * each) if each is not None else 0
     if each is not None and used >= MEMBERS_SAFE and not seen.server.has(Feature.WIDE_MULTIXACT_MEMBERS):
-        left = max(MEMBER_SPACE - used, 0) / (made.per_second * each) if made.per_second > 0 else None
-        severity = "notice"
-        if left is not None and left < limits.warning_s:
-            severity = "critical" if left < limits.critical_s else "warning"
-        found.append((severity, left, "members"))
+        coming = forecast.exhausted(
+            what="the space of MultiXact members",
+            used=used,
+            limit=MEMBER_SPACE,
+            per_second=made.per_second * each,
+            unit="members",
+        )
+        found.append((limits.severity(coming), coming, MEMBER))
     if not found:
         return
-    severity, left, what = min(
-        found, key=lambda one: (SEVERITIES.index(one[0]), one[1] if one[1] is not None else float("inf"))
+    severity, coming, subject = min(
+        found,
+        key=lambda one: (
+            SEVERITIES.index(one[0]),
+            one[1].seconds if one[1] is not None and one[1].seconds is not None else float("inf"),
+        ),
     )
-    evidence = [
-        Evidence(
-            what="age of the oldest MultiXactId",
-            value=ids.age,
-            unit="MultiXacts",
-            source="mxid_age(datminmxid)",
-        ),
-        Evidence(
-            what="vacuum is forced from",
-            value=ids.forced_at,
-            unit="MultiXacts",
-            source="autovacuum_multixact_freeze_max_age",
-        ),
-        Evidence(
-            what="MultiXacts made",
-            value=round(made.per_second, 1),
-            unit="per second",
-            source="mxid_age() at both ends",
-        ),
-    ]
-    if each is not None:
-        evidence.append(
-            Evidence(
-                what="members each now",
-                value=round(each, 1),
-                unit="members",
-                source="pg_stat_slru or members looked at",
-            )
-        )
-    if what == "members":
-        evidence.append(
-            Evidence(
-                what="members in use, if they always had so many",
-                value=used,
-                unit="members",
-                source="age times members each",
-            )
-        )
-    if left is not None:
-        evidence.append(
-            Evidence(what="time left at this rate", value=round(left), unit="seconds", source="computed")
-        )
-    subject = "MultiXactId" if what == "ids" else "MultiXact member"
     yield Finding(
         check=CHECK.id,
         severity=severity,
         queue=None,
         title=(
-            (
-                f"The oldest MultiXactId of database {seen.server.database} is {count(ids.age)} ids old, beyond the {count(ids.forced_at)} at "
-                "which vacuum is forced"
-                if what == "ids"
-                else f"MultiXacts of database {seen.server.database} may have {count(used)} of {count(MEMBER_SPACE)} members in use"
-            )
-            + (
-                f"; {duration(left)} are left at {count(made.per_second)} MultiXacts per second"
-                if left is not None
-                else ""
-            )
-        ),
+            ids.title(seen.server.database)
+            if subject != MEMBER
+            else f"MultiXacts of database {seen.server.database} may have {count(used)} of {count(MEMBER_SPACE)} members in use"
+        )
+        + ending(coming),
         why=(
             f"When the last {subject} is used, every statement that needs a MultiXact fails. Vacuum gives them back, but not those that an open "
             "transaction might still look up, so it must be able to finish and nothing old may stay open."
         ),
-        evidence=tuple(evidence),
+        evidence=(
+            *ids.evidence(),
+            Evidence(
+                what="MultiXacts made",
+                value=round(made.per_second, 1),
+                unit="per second",
+                source="mxid_age() at both ends",
+            ),
+            *_members(each, used if subject == MEMBER else None),
+            *evidence_of(coming),
+        ),
         remedies=tuple(_remedies(seen)),
     )
+
+
+def _members(each: float | None, used: int | None) -> Iterator[Evidence]:
+    if each is not None:
+        yield Evidence(
+            what="members each now",
+            value=round(each, 1),
+            unit="members",
+            source="pg_stat_slru or members looked at",
+        )
+    if used is not None:
+        yield Evidence(
+            what="members in use, if they always had so many",
+            value=used,
+            unit="members",
+            source="age times members each",
+        )
 
 
 def _remedies(seen: Observation) -> Iterator[Remedy]:
@@ -142,36 +118,22 @@ def _remedies(seen: Observation) -> Iterator[Remedy]:
         key=lambda row: row.min_multixact_age or 0,
         default=None,
     )
-    if oldest is not None and (oldest.min_multixact_age or 0) >= 0.95 * seen.last.database.multixact_age:
-        name = remedy.qualified(oldest.schema, oldest.name)
-        yield remedy.statement(
-            sql=(
-                "SET vacuum_multixact_freeze_min_age = 0;",
-                "SET vacuum_multixact_freeze_table_age = 0;",
-                f"VACUUM (VERBOSE, INDEX_CLEANUP off, TRUNCATE off) {name};",
-            ),
-            title=f"Free the MultiXacts of {name}, the table that is oldest",
-            expect="mxid_age(datminmxid) falls to the age of the next oldest table",
-            risk="reads the whole table and writes the pages that hold MultiXacts; the settings last for this session",
-            lock="SHARE UPDATE EXCLUSIVE",
-        )
-        return
-    yield remedy.statement(
-        sql=(
-            "SELECT format('VACUUM (VERBOSE, INDEX_CLEANUP off, TRUNCATE off) %I.%I;', n.nspname, c.relname), mxid_age(c.relminmxid) "
-            "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE c.relkind IN ('r', 'm', 't') ORDER BY mxid_age(c.relminmxid) DESC LIMIT 5;",
-        ),
-        title="List the tables that are oldest with the VACUUM of each, and run those from the top",
-        expect="mxid_age(datminmxid) falls with each one that finishes",
-        risk="each VACUUM reads its whole table",
+    yield from vacuum_oldest(
+        oldest,
+        age=(oldest.min_multixact_age or 0) if oldest is not None else 0,
+        database_age=seen.last.database.multixact_age,
+        function="mxid_age",
+        column="relminmxid",
+        settings=("SET vacuum_multixact_freeze_min_age = 0;", "SET vacuum_multixact_freeze_table_age = 0;"),
+        title="Free the MultiXacts of {}, the table that is oldest",
+        risk="reads the whole table and writes the pages that hold MultiXacts; the settings last for this session",
     )
 
 
 CHECK = Check(
     title="MultiXactIds or their members run out",
     needs=(),
-    limits=Limits(),
+    limits=TimeLeft(),
     evaluate=evaluate,
     scope="server",
     references=(

@@ -77,7 +77,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 what=f"ready jobs tried {probe.often} times or more",
                 value=probe.often_rows,
                 unit="rows",
-                source=f"bounded look at {probe.column}",
+                source=f"bounded look at {quote_ident(probe.column)}",
             ),
             Evidence(
                 what="of all attempts",

@@ -17,6 +17,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TableCounterRow, TableRow
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, rate, shortened, size
 
 CHUNK_BYTES = 2_048
@@ -82,7 +83,7 @@ def _finding(
     what = f"{count(counters.dead)} dead chunks beside {count(counters.live)} live ones"
     if not many:
         what = f"{size(spare)} of {size(held)} hold no live chunk"
-    by = f", written by updates of {', '.join(columns)}" if columns else ""
+    by = f", written by updates of {', '.join(map(quote_ident, columns))}" if columns else ""
     evidence = [
         Evidence(what="dead chunks", value=counters.dead, unit="rows", source="pg_stat_all_tables"),
         Evidence(what="live chunks", value=counters.live, unit="rows", source="pg_stat_all_tables"),
@@ -143,15 +144,9 @@ def _remedies(
     if many:
         yield from _vacuum(queue, leaf, counters, dying, target)
     if columns and dying > 0:
-        names = ", ".join(columns)
-        yield Remedy(
+        names = ", ".join(map(quote_ident, columns))
+        yield remedy.change_application(
             title=f"Write {names} once, when the job ends, or append to a table of its own: not with every sign of life",
-            kind="application",
-            sql=(),
-            undo=(),
-            lock="",
-            blocks="nothing",
-            restart=False,
             risk="a change of the application",
             expect=f"{rate(dying)} chunks no longer die; an update that leaves the column alone keeps its chunks",
         )

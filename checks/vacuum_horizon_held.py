@@ -22,6 +22,8 @@ from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, shortened
 
+TIMEOUT = "idle_in_transaction_session_timeout"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -328,14 +330,7 @@ def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remed
                 expect=after,
                 risk="its open transaction is rolled back and its client loses the connection",
             )
-            yield remedy.change_setting(
-                name="idle_in_transaction_session_timeout",
-                value="60s",
-                settings=queue.catalog.settings,
-                title="Let the server end transactions that idle for more than a minute",
-                expect="a forgotten transaction ends after 60 s instead of holding the horizon for hours",
-                risk="applies to all sessions of the server: clients that idle longer on purpose lose their connection",
-            )
+            yield _timeout(holder, seen)
         else:
             yield remedy.end_session(
                 pid=holder.pid,
@@ -386,6 +381,36 @@ def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remed
             risk="to be run on the standby; its long queries may then be cancelled by replication conflicts",
             expect=after,
         )
+
+
+def _timeout(holder: Holder, seen: Observation) -> Remedy:
+    """The setting that ends such a transaction the next time, for the holder's role alone; the whole server's where that is not known."""
+    row = next((one for one in seen.last.sessions if one.pid == holder.pid), None)
+    expect = "a forgotten transaction ends after 60 s instead of holding the horizon for hours"
+    database = holder.database or seen.server.database
+    if row is None or not row.role:
+        return remedy.change_setting(
+            name=TIMEOUT,
+            value="60s",
+            settings=seen.catalog.settings,
+            title="Let the server end transactions that idle for more than a minute",
+            expect=expect,
+            risk="applies to all sessions of the server: clients that idle longer on purpose lose their connection",
+        )
+    return remedy.change_role_setting(
+        role=row.role,
+        database=database,
+        name=TIMEOUT,
+        value="60s",
+        title=(
+            f"Let transactions of role {shortened(row.role, 40)} in database {shortened(database, 40)} idle for a minute at most"
+        ),
+        expect=f"{expect}, in sessions that connect from now on",
+        risk=(
+            "all clients that connect with this role lose their connection when they idle longer on purpose; for every role, ALTER SYSTEM "
+            f"SET {TIMEOUT} does the same"
+        ),
+    )
 
 
 CHECK = Check(

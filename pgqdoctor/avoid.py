@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,9 +15,11 @@ from pgqdoctor.story import FELT_BUFFERS
 from pgqdoctor.words import count, plural
 
 VACUUM_FULL: Final = "run VACUUM FULL"
-VACUUM: Final = "run VACUUM or VACUUM FULL"
+VACUUM: Final = "run VACUUM"
 RESTART: Final = "restart the workers"
 ADD: Final = "add workers"
+TUNE: Final = "restart or tune PostgreSQL"
+AGAIN: Final = "enqueue the late jobs again"
 
 _SAME_LOCK: Final = ("multixact-slru-waits", "subtransaction-overflow", "notify-contention", "hot-row")
 """Findings of backends that wait for one lock of the server, or one row: each further backend waits there too."""
@@ -25,10 +28,16 @@ _DEAD: Final = ("dead-tuples", "claim-scans-dead-rows", "heap-bloat", "index-blo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Avoid:
-    """One thing to leave alone, and what of the observation says so."""
+    """One thing to leave alone, and what of the observation says so.
+
+    ``until`` says from when on it may be done all the same, "" where no step asks for it; ``because`` is the check whose finding
+    speaks against it, "" where it is more than one.
+    """
 
     what: str
     why: str
+    until: str = ""
+    because: str = ""
 
 
 def advice(seen: Observation, report: Report, queues: tuple[Queue, ...]) -> tuple[Avoid, ...]:
@@ -36,9 +45,22 @@ def advice(seen: Observation, report: Report, queues: tuple[Queue, ...]) -> tupl
     harmful = tuple(one for one in report.findings if one.severity != "notice")
     found: dict[str, Avoid] = {}
     for one in _advice(seen, harmful, queues):
-        if one.what not in found and not (one.what == VACUUM_FULL and VACUUM in found):
+        if one.what not in found:
             found[one.what] = one
     return tuple(found.values())
+
+
+def forbids(what: str, sql: Iterable[str], title: str) -> bool:
+    """Tell whether a step does what is to be left alone."""
+    if what == ADD:
+        return _ADDS.search(title) is not None
+    words = {VACUUM: _VACUUMS, VACUUM_FULL: _VACUUMS_FULL}.get(what)
+    return words is not None and any(words.match(one) for one in sql)
+
+
+_ADDS: Final = re.compile(r"\badd\b.*\bworkers\b", re.IGNORECASE)
+_VACUUMS: Final = re.compile(r"\s*VACUUM\b", re.IGNORECASE)
+_VACUUMS_FULL: Final = re.compile(r"\s*VACUUM\s*(?:FULL\b|\([^)]*\bFULL\b)", re.IGNORECASE)
 
 
 def _advice(
@@ -51,21 +73,26 @@ def _advice(
     if held is not None:
         yield Avoid(
             what=VACUUM,
-            why=f"neither removes {_kept(held)} while the horizon is held, and FULL shuts all workers out meanwhile",
+            why=f"it cannot remove {_kept(held)} while the horizon is held",
+            because=held.check,
         )
     line = by_check.get("lock-queue")
     if line is not None:
         yield Avoid(what=RESTART, why="their new connections come to stand at the end of the same line")
         yield Avoid(what=ADD, why="they would wait behind the same lock")
         yield Avoid(what=VACUUM_FULL, why="it needs the strongest lock and would lengthen the line")
+    alone = by_check.get("queue-unserved")
+    if alone is not None and not alone.caused_by:
+        yield Avoid(what=TUNE, why="nothing in it keeps a worker from a job: no claim reaches it")
+        yield Avoid(what=AGAIN, why="they are all still there, and each would be done twice")
     yield from _not_theirs(seen, findings, queues)
     yield from _no_more(seen, by_check, queues)
     if any(one in by_check for one in _DEAD):
         moving = sum(one.churn.per_second(one.churn.updated + one.churn.deleted) for one in queues)
         yield Avoid(
             what=VACUUM_FULL,
-            why="it locks the table while it copies it, and no job is claimed or enqueued until it is done"
-            + (f": {count(moving)} rows change per second now" if moving else ""),
+            why="it shuts all workers out while it copies the table"
+            + (f", and {count(moving)} rows change per second now" if moving else ""),
         )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from pgqdoctor import serving
 from pgqdoctor.check import ATTEMPTS, CLAIMED
 from pgqdoctor.connect import Link, Session, in_schema, one_line, quote
 from pgqdoctor.discover import SeenText
@@ -30,6 +31,7 @@ from pgqdoctor.observation import (
     PlanProbe,
     QueueIdentity,
     QueueProbe,
+    ServedProbe,
     StateCount,
     StuckProbe,
 )
@@ -61,7 +63,7 @@ OFTEN_TRIED: Final = 10
 """Attempts from which a job counts as tried often: most frameworks give up, or wait for hours, before."""
 
 
-_QUERY_ID: Final = re.compile(r"-?\d+/")
+QUERY_ID: Final = re.compile(r"-?\d+/")
 
 
 class Budget:
@@ -114,6 +116,7 @@ def probe_queue(
         look.states()
         look.claimed()
         look.attempts()
+        look.served(texts)
     look.plan(texts, explain)
     return look.result()
 
@@ -194,6 +197,7 @@ class _Look:
         self._measured: tuple[MeasuredSpace, ...] = ()
         self._whole_plans: list[PlanProbe] = []
         self._attempts: AttemptsProbe | None = None
+        self._served: ServedProbe | None = None
         self._path = (identity.schema, *link.search_path)
 
     def result(self) -> QueueProbe:
@@ -213,6 +217,7 @@ class _Look:
             measured=self._measured,
             whole_plans=tuple(self._whole_plans),
             attempts=self._attempts,
+            served=self._served,
         )
 
     def lack(self, what: str, reason: str, grant: str | None = None) -> None:
@@ -369,7 +374,10 @@ class _Look:
         roles = self.identity.roles
         condition = self._claimed_condition()
         if condition is None:
-            self.lack(CLAIMED, "no column tells which jobs are claimed")
+            self.lack(
+                CLAIMED,
+                "the state of a job that is being worked on could not be told from the statements seen and the states there are",
+            )
             return
         signs = tuple(
             (measure, column)
@@ -455,6 +463,110 @@ class _Look:
                 limit=MOST_ROWS,
                 examples=tuple(row["examples"] or ()),
             )
+
+    def served(self, texts: tuple[SeenText, ...]) -> None:
+        """Where a ready job has waited for a while, look when jobs were taken before, and who may take one."""
+        age, since, ready = self._ready[2], self._ready_since(), self.identity.ready_predicate
+        if age is None or age < serving.LATE_S or since is None or ready is None:
+            return
+        roles = self.identity.roles
+        times = {
+            name: self._instant(name)
+            for name in (roles.claimed_at, roles.finished_at)
+            if name is not None and name in self.columns and _is_time(self.columns[name])
+        }
+        rows = sum(max(leaf.rows, 0.0) for leaf in self.catalog.partitions_of(self.identity.oid))
+        key = self._numbered_key()
+        kind = serving.kind_column(self.columns.values())
+        self._served = ServedProbe()
+        if times and (key is not None or rows <= MOST_ROWS):
+            query = serving.taken_before(
+                table=self.table,
+                key=key if rows > MOST_ROWS else None,
+                ready=ready,
+                since=since,
+                taken=tuple(times.values()),
+                ran=(self._instant(roles.claimed_at), self._instant(roles.finished_at))
+                if len(times) == 2 and roles.claimed_at is not None and roles.finished_at is not None
+                else None,
+                kind=sql.Identifier(kind) if kind is not None else None,
+                most=MOST_ROWS,
+            )
+            found = self._bounded("served", query)
+            if found:
+                self._served = ServedProbe(
+                    column=next(iter(times)),
+                    kind_column=kind or "",
+                    kinds=tuple(serving.kind_told(one) for one in found),
+                )
+        try:
+            self._served = replace(self._served, **self._asking(texts), paused=self._paused())
+        except psycopg.Error as error:
+            self._failed("served", error)
+
+    def _numbered_key(self) -> sql.Identifier | None:
+        """The column of whole numbers that counts the jobs and leads an index, None for another kind of key."""
+        key = self.identity.roles.key
+        row = self.columns.get(key[0]) if len(key) == 1 else None
+        if row is None or row.type_name not in ("bigint", "integer", "smallint"):
+            return None
+        indexes = self.catalog.indexes_of(self.identity.oid)
+        led = any(
+            one.valid
+            and not one.has_predicate
+            and one.method == "btree"
+            and one.key_columns[:1] == (row.number,)
+            for one in indexes
+        )
+        return sql.Identifier(row.name) if led else None
+
+    def _asking(self, texts: tuple[SeenText, ...]) -> dict[str, Any]:
+        """Look who is connected that has asked for jobs, and since when statements are counted."""
+        mine = {self.identity.table, *(leaf.name for leaf in self.catalog.partitions_of(self.identity.oid))}
+        written = {name.replace('"', '""') for name in mine}
+        keys = set(self.identity.claim_keys) | {
+            one.key
+            for one in texts
+            if QUERY_ID.match(one.key) and any(name in one.text for name in written)
+            for statement in one.read().statements
+            for write in statement.writes
+            if write.kind in ("update", "delete") and write.table.name in mine
+        }
+        found = self.session.records(
+            serving.LAST_ASKED,
+            {"ids": [int(key.split("/")[0]) for key in keys if QUERY_ID.match(key)]},
+            statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+        )[0]
+        extension = self.link.server.extension("pg_stat_statements")
+        if extension is None or self.link.server.statements != "ready":
+            return found
+        try:
+            age = self.session.records(
+                in_schema(serving.STATEMENTS_AGE, extension.schema),
+                statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+            )
+        except psycopg.errors.UndefinedTable:  # before version 1.9 of the extension
+            return found
+        return {**found, "statements_age_s": age[0]["age"]}
+
+    def _paused(self) -> str | None:
+        """Return the column of a neighbouring table that says that a queue is paused."""
+        near = serving.neighbours(self.identity, self.catalog.tables)
+        if not near:
+            return None
+        columns = self.session.records(
+            serving.PAUSE_COLUMNS,
+            {"oids": [row.oid for row in near]},
+            statement_timeout_ms=self.budget.milliseconds(LOOK_TIMEOUT_MS),
+        )
+        for row, column, condition in serving.pause_conditions(near, columns):
+            query = sql.SQL("SELECT count(*) AS rows FROM (SELECT 1 FROM {table} WHERE {paused} LIMIT 1) q")
+            found = self._bounded(
+                "served", query.format(table=sql.Identifier(row.schema, row.name), paused=condition)
+            )
+            if found and found[0]["rows"]:
+                return f"{quote(row.schema)}.{quote(row.name)}.{quote(column)}"
+        return None
 
     def _claimed_condition(self) -> sql.Composable | None:
         roles, identity = self.identity.roles, self.identity
@@ -614,7 +726,7 @@ class _Look:
 
     def _last_texts(self, keys: list[str]) -> list[str]:
         """The texts as sessions sent them last: a claim of a millisecond is hardly ever caught running."""
-        ids = [int(key.split("/")[0]) for key in keys if _QUERY_ID.match(key)]
+        ids = [int(key.split("/")[0]) for key in keys if QUERY_ID.match(key)]
         if not ids:
             return []
         try:

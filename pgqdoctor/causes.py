@@ -161,6 +161,11 @@ def _shuts_out(seen: Observation, cause: Finding, effect: Finding) -> bool:
     return cause.queue == effect.queue and cause.severity == "critical" and effect.subject == "starved"
 
 
+def _stops_all(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether workers ask and get nothing while stuck jobs count as running."""
+    return cause.queue == effect.queue and cause.severity == "critical"
+
+
 def _most_are_running(seen: Observation, cause: Finding, effect: Finding) -> bool:
     """Tell whether the rows that the claim walks over are running jobs rather than finished ones."""
     for queue in seen.queues:
@@ -331,6 +336,13 @@ RULES: tuple[Rule, ...] = (
     ),
     *_rules(
         """
+        # A limit on running jobs that stuck ones use up lets workers take none.
+        jobs-stuck -> queue-unserved
+        """,
+        _stops_all,
+    ),
+    *_rules(
+        """
         # Each client that waits keeps its connection, and new ones come to wait as well.
         lock-queue -> connections-saturated
         claim-transaction-held -> connections-saturated
@@ -351,6 +363,15 @@ RULES: tuple[Rule, ...] = (
         connections-saturated -> backlog-growing
         # Attempts that fail take the place of jobs that would succeed.
         retry-storm -> backlog-growing
+        # Workers that cannot connect, cannot get past a lock or find every job shut out take none, and look as if they were gone.
+        lock-queue -> queue-unserved
+        connections-saturated -> queue-unserved
+        claim-transaction-held -> queue-unserved
+        claim-not-skip-locked -> queue-unserved
+        claim-unbounded -> queue-unserved
+        claim-empty-polls -> queue-unserved
+        # What nobody takes piles up.
+        queue-unserved -> backlog-growing
         """,
         _harmful,
     ),

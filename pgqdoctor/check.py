@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STATEMENTS: Final = "statements"
 """pg_stat_statements with readable texts."""
+CLAIMS: Final = "claims"
+"""The queue's claim, seen: lacking where none was, and pg_stat_statements is known to miss statements."""
 ACTIVITY: Final = "activity"
 """Other roles' rows of pg_stat_activity: state, waits and texts."""
 PLAN: Final = "plan"
@@ -51,6 +53,8 @@ class Check:
     """Addresses of PostgreSQL's own documentation that explain the mechanism."""
     look_alikes: tuple[str, ...] = ()
     """Healthy states that must not trip the check, in words, for the documentation."""
+    applies: Callable[[Queue], bool] = lambda queue: True
+    """False for a queue on which this cannot happen by its design: the check is then neither called nor skipped there."""
     lint: Lint | None = None
     """What the check can tell from .sql files alone, without a server; see pgqdoctor.lint."""
 

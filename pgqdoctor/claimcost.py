@@ -16,7 +16,9 @@ from pgqdoctor.pageroom import PAGE_BYTES
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import OrderKey
-from pgqdoctor.words import count
+from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.words import buffers as said_buffers
+from pgqdoctor.words import count, plural
 
 PAGE_USABLE_BYTES: Final = 8192 - 24 - 16
 """A btree page without its header and special space (nbtree.h)."""
@@ -59,6 +61,22 @@ def height_of(entries: float, size: int) -> tuple[int, int]:
     return levels, on_leaf
 
 
+def through_advised(queue: Queue, advice: claiming.IndexAdvice) -> ComputedClaim:
+    """Return what a claim reads through an index that does not exist yet, as large a batch as its plan takes now."""
+    ready = claiming.rows_in_ready_state(queue) if advice.predicate is not None else queue.rows
+    return through_index(queue, advice.names, float(queue.rows if ready is None else ready), batch_of(queue))
+
+
+def served(queue: Queue, advice: claiming.IndexAdvice) -> str:
+    """Return what to expect of an advised index, as every remedy says it: "a claim reads about 3 buffers"."""
+    return f"a claim reads about {said_buffers(through_advised(queue, advice).buffers)}"
+
+
+def batch_of(queue: Queue) -> float:
+    """Return the jobs that one claim takes, as its plan says; at least one."""
+    return max(1.0, (queue.plan.facts.rows or 1.0) if queue.plan is not None else 1.0)
+
+
 def through_index(queue: Queue, names: Sequence[str], entries: float, jobs: float) -> ComputedClaim:
     """Return what a claim of ``jobs`` jobs reads through an index on ``names`` that holds ``entries`` entries in the claim's order.
 
@@ -71,11 +89,8 @@ def through_index(queue: Queue, names: Sequence[str], entries: float, jobs: floa
     return ComputedClaim(
         buffers=buffers,
         arithmetic=(
-            f"{count(entries)} entries of {size} bytes, {on_leaf} on a leaf page: {levels} pages from root to leaf"
-            + (f" and {more} more leaves" if more else ""),
-            f"{levels + more} + {count(jobs)} for the job's page = {count(buffers)} buffers"
-            if jobs == 1
-            else f"{levels + more} + {count(jobs)} for the pages of {count(jobs)} jobs = {count(buffers)} buffers",
+            f"an index of {count(entries)} entries of {size} bytes, {on_leaf} on a leaf page, has {levels} pages from root to leaf",
+            f"{levels + more} index pages and {plural(jobs, 'page')} of the table: {count(buffers)} buffers a claim",
         ),
     )
 
@@ -108,14 +123,14 @@ def without_index(
         return None
     consumed = max(rows - ready, 0)
     low = math.ceil(pages * consumed / rows)
-    share = f"{count(rows)} rows - {count(ready)} in a ready state = {count(consumed)} consumed before the first ready one"
+    share = f"of {count(rows)} rows {count(ready)} are in a ready state; {count(consumed)} others stand before the first of them"
     if along is None:
         buffers = min(pages, low + jobs)
         return ComputedClaim(
             buffers=buffers,
             arithmetic=(
                 share,
-                f"{count(pages)} pages * {count(consumed)} / {count(rows)} rows: {count(buffers)} buffers",
+                f"that part of the table's {count(pages)} pages is read first: {count(buffers)} buffers a claim",
             ),
         )
     names = queue.index_columns(along)
@@ -129,15 +144,15 @@ def without_index(
             buffers=pages,
             arithmetic=(
                 share,
-                f"reading and sorting all {count(pages)} pages is cheaper than walking {along.name}",
+                f"reading and sorting all {count(pages)} pages is cheaper than walking {quote_ident(along.name)}",
             ),
         )
     return ComputedClaim(
         buffers=buffers,
         arithmetic=(
             share,
-            f"along {along.name}: {levels} from root to leaf + {count(consumed // on_leaf)} leaves + "
-            f"{count(heap)} visits of heap pages (correlation {correlation:.2f}) + {count(jobs)} = {count(buffers)} buffers",
+            f"along {quote_ident(along.name)}: {count(levels + consumed // on_leaf)} index pages and {count(heap + jobs)} visits of table pages "
+            f"(correlation {correlation:.2f}): {count(buffers)} buffers a claim",
         ),
     )
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Protocol
 
 from pgqdoctor import remedy, sqlcorrect, taking
-from pgqdoctor.finding import Evidence, Remedy
+from pgqdoctor.finding import Evidence, Remedy, Severity
 from pgqdoctor.observation import Observation
-from pgqdoctor.planfacts import ClaimPlanFacts
+from pgqdoctor.planfacts import ClaimPlanFacts, DeadWalk
 from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import ColumnRow, IndexRow
@@ -189,6 +190,12 @@ def index_for(queue: Queue, conditions: Sequence[Condition], order: Sequence[Ord
     )
 
 
+def index_asked_for(queue: Queue) -> IndexAdvice | None:
+    """Return the index that the busiest claim asks for, None where nothing tells it."""
+    claim = busiest(queue.claims)
+    return index_for(queue, claim.claim.conditions, claim.claim.order) if claim is not None else None
+
+
 def served_already(queue: Queue, advice: IndexAdvice) -> IndexRow | None:
     """Return an existing valid index that begins with the advised columns and has the advised predicate's
     columns, or None."""
@@ -263,6 +270,52 @@ def _indexable(row: ColumnRow) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedLimits:
+    """When rows that a claim reads and refuses cost something, in whatever state they are."""
+
+    rows: Annotated[
+        int,
+        "rows refused per claim: 1,000 were measured to make a claim of 0.01 ms one of 0.1 ms, all of it in the cache",
+    ] = 1_000
+    rows_per_s: Annotated[
+        float,
+        "rows refused per second by all claims: 11 million a second were measured to fill one core, so this is 2% of it",
+    ] = 200_000.0
+    slow_rows: Annotated[
+        int, "rows refused per claim that are felt as delay even if claims are rare: 300,000 took 26 ms"
+    ] = 50_000
+    critical_rows: Annotated[
+        int, "rows refused per claim: some 45 ms from the cache, and many times that from disk"
+    ] = 500_000
+    critical_rows_per_s: Annotated[float, "rows refused per second that keep about one core busy"] = (
+        10_000_000.0
+    )
+
+
+class FeltRows(Protocol):
+    """Limits from which rows that each claim goes through are felt, by one claim or by all of them in a second."""
+
+    @property
+    def slow_rows(self) -> int: ...
+    @property
+    def critical_rows(self) -> int: ...
+    @property
+    def rows_per_s(self) -> float: ...
+    @property
+    def critical_rows_per_s(self) -> float: ...
+
+
+def severity_of(queue: Queue, rows: float, limits: FeltRows, *, slow: bool = False) -> Severity:
+    """Judge the rows that each claim goes through in vain; ``slow`` says that something else makes it felt already."""
+    per_second = rows * claims_per_second(queue)
+    if rows >= limits.critical_rows or per_second >= limits.critical_rows_per_s:
+        return "critical"
+    if rows >= limits.slow_rows or per_second >= limits.rows_per_s or slow:
+        return "warning"
+    return "notice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """Rows that the claim's scan reads and refuses, by why it may not take them.
 
@@ -289,8 +342,8 @@ def refused(queue: Queue) -> Refused | None:
     ready = rows_in_ready_state(queue)
     if ready is None:
         return Refused(plan=plan, rows=rows, consumed=rows, ineligible=0)
-    # What the scan refused beyond the rows of other states was in the ready state.
-    others = max(queue.rows - ready, 0)
+    # What the scan refused beyond the rows of other states was in the ready state. The planner's row count may be older than the rows.
+    others = max(max(queue.rows, queue.churn.live, rows) - ready, 0)
     consumed = min(rows, others)
     return Refused(plan=plan, rows=rows, consumed=consumed, ineligible=rows - consumed)
 
@@ -332,6 +385,17 @@ def same_state(value: str) -> str:
 def _words(condition: str) -> frozenset[str]:
     """Names in a condition as EXPLAIN prints it."""
     return frozenset(re.findall(r'"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_$]*', condition))
+
+
+def dead_ms(plan: ReadPlan, walk: DeadWalk) -> float:
+    """Return the part of the claim's measured time, in milliseconds, that goes with the buffers read for dead entries."""
+    took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
+    return (took or 0.0) * walk.unexplained_buffers / max(walk.buffers, 1)
+
+
+def dead_core(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> float:
+    """Return the share of one core that all claims together spend on dead entries."""
+    return claims_per_second(queue) * dead_ms(plan, walk) / 1000
 
 
 def filter_columns(queue: Queue, facts: ClaimPlanFacts) -> tuple[str, ...]:
@@ -407,7 +471,7 @@ def plan_evidence(plan: ReadPlan) -> tuple[Evidence, ...]:
 
 
 def _scan(facts: ClaimPlanFacts) -> str:
-    return f"{facts.scan_type} using {facts.index}" if facts.index else facts.scan_type
+    return f"{facts.scan_type} using {quote_ident(facts.index)}" if facts.index else facts.scan_type
 
 
 def rate_evidence(queue: Queue) -> tuple[Evidence, ...]:

@@ -15,7 +15,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -72,6 +72,9 @@ def run(arguments: Sequence[str]) -> int:
         return stop.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        tell(error.ctx.get_help())
+        return USAGE
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         way_on = f"Try '{context.command_path} --help'." if context is not None else ""
@@ -91,8 +94,14 @@ def _fail(message: str, hint: str, status: int) -> int:
     if hint:
         joint = ";" if hint[0].islower() else "" if sentence.endswith((".", "?", "!")) else "."
         sentence = f"{sentence}{joint} {hint}"
-    click.echo(f"pgqdoctor: {_printable(sentence)}", err=True)
+    tell(f"pgqdoctor: {_printable(sentence)}")
     return status
+
+
+def tell(text: str = "", *, nl: bool = True) -> None:
+    """Write to standard error; where nobody can read it (a full disk, a reader that went away) the report stands."""
+    with suppress(OSError):
+        click.echo(text, nl=nl, err=True)
 
 
 def _printable(text: str) -> str:
@@ -307,6 +316,11 @@ def _statement(file: Path) -> str:
         raise PgqdoctorError(f"the claim query in {file} cannot be read: {error}", exit_code=USAGE) from None
     if not text:
         raise PgqdoctorError(f"the claim query in {file} is empty", exit_code=USAGE)
+    from pgqdoctor.given import claim_fault  # the SQL parser costs what most commands need not pay
+
+    fault = claim_fault(text)
+    if fault is not None:
+        raise PgqdoctorError(f"the claim query in {file} {fault.message}", hint=fault.hint, exit_code=USAGE)
     return text
 
 
@@ -393,13 +407,13 @@ def _progress(window_s: float) -> Iterator[Callable[[float, float], None] | None
     def show(elapsed_s: float, total_s: float) -> None:
         nonlocal shown
         line = f"observing: {min(elapsed_s, total_s):.0f} of {total_s:.0f} s"
-        click.echo(f"\r{line}", nl=False, err=True)
+        tell(f"\r{line}", nl=False)
         shown = max(shown, len(line))
 
     try:
         yield show
     finally:
-        click.echo(f"\r{' ' * shown}\r", nl=False, err=True)
+        tell(f"\r{' ' * shown}\r", nl=False)
 
 
 def write(text: str, output: Path | None) -> None:
@@ -424,7 +438,7 @@ def write(text: str, output: Path | None) -> None:
     except OSError as error:
         _silence_stdout()
         raise PgqdoctorError(
-            f"the report cannot be written to standard output: {error.strerror}", exit_code=USAGE
+            f"standard output cannot be written to: {error.strerror}", exit_code=USAGE
         ) from None
 
 
@@ -473,18 +487,64 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        module, _, name = ELSEWHERE[cmd_name].partition(":")
-        return cast("click.Command", getattr(import_module(module), name))
+            command = super().get_command(ctx, cmd_name)
+        else:
+            module, _, name = ELSEWHERE[cmd_name].partition(":")
+            command = cast("click.Command", getattr(import_module(module), name))
+        if command is not None:
+            _own_help(command)
+        return command
+
+
+def _shown(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def show(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+        if asked and not context.resilient_parsing:
+            write(text(context), None)
+            context.exit()
+
+    return show
+
+
+def _help_option() -> click.Option:
+    return click.Option(
+        ["--help"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        help="Show this message and exit.",
+        callback=_shown(lambda context: context.get_help()),
+    )
+
+
+def _own_help(command: click.Command) -> None:
+    """Let the help of a command and of those below it be written as a report is: click's own writing raises where
+    standard output is full or closed."""
+    if command.add_help_option:
+        command.add_help_option = False
+        command.params.append(_help_option())
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _own_help(one)
 
 
 @click.group(
     cls=Commands,
+    add_help_option=False,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            help="Show the version and exit.",
+            callback=_shown(lambda context: f"pgqdoctor {__version__}"),
+        ),
+        _help_option(),
+    ],
     invoke_without_command=True,
     epilog="Exit status: 0 nothing at or above --fail-on; 1 something is; 2 wrong usage or settings; "
     "3 the server could not be reached or observed.",
 )
-@click.version_option(__version__, prog_name="pgqdoctor", message="%(prog)s %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
     """A doctor for job queues in PostgreSQL tables.
@@ -496,7 +556,7 @@ def main(context: click.Context) -> None:
     PGSERVICE, ...), or by DATABASE_URL.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
+        tell(context.get_help())
         context.exit(USAGE)
 
 
@@ -506,14 +566,17 @@ def main(context: click.Context) -> None:
 def report(context: click.Context, /, **given: Any) -> int:
     """Watch for a window (10s), print what is wrong and the cure."""
     from pgqdoctor.engine import diagnose
-    from pgqdoctor.render import render
+    from pgqdoctor.render import Asked, render
     from pgqdoctor.report import verdict_reaches
 
     not_beside_recording(context)
     chosen = settings(given, window=REPORT_WINDOW_S)
     result = diagnose(observation_for(chosen), only=chosen.only, ignore=chosen.ignore, limits=chosen.limits)
+    asked = Asked(only=chosen.only, ignore=chosen.ignore, fail_on=chosen.fail_on)
     write(
-        render(result, chosen.format, color=use_color(chosen.output), width=width(chosen.output)),
+        render(
+            result, chosen.format, color=use_color(chosen.output), width=width(chosen.output), asked=asked
+        ),
         chosen.output,
     )
     return FOUND if verdict_reaches(result, cast("FailOn", chosen.fail_on)) else HEALTHY
@@ -547,7 +610,7 @@ def checks(id_: str | None) -> int:
         write("\n".join(f"{check.id:<{column}}  {check.title}" for check in known.values()), None)
         return HEALTHY
     if id_ not in known:
-        raise unknown("unknown check", id_, known)
+        raise unknown("unknown check", id_, known, listing="pgqdoctor checks")
     write(_manual(known[id_]), None)
     return HEALTHY
 
@@ -636,7 +699,7 @@ def demo(
 
 
 def say(text: str) -> None:
-    click.echo(f"pgqdoctor: {text}", err=True)
+    tell(f"pgqdoctor: {text}")
 
 
 def _stay(dsn: str) -> None:
@@ -648,4 +711,4 @@ def _stay(dsn: str) -> None:
         else:
             threading.Event().wait()
     except KeyboardInterrupt:
-        click.echo(err=True)
+        tell()

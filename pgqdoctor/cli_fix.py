@@ -18,6 +18,7 @@ from pgqdoctor.cli import (
     observation_for,
     options,
     output,
+    say,
     settings,
     write,
 )
@@ -48,19 +49,21 @@ def fix(context: click.Context, /, findings: tuple[str, ...], undo: bool, **give
     Nothing is executed. The script is for psql; each step says which finding asks for it, what it locks and
     blocks, what it risks, what to expect and how to undo it. Remedies of the application stand as comments.
     """
-    from pgqdoctor.engine import diagnose
     from pgqdoctor.render.script import fix_script, summary, undo_script
     from pgqdoctor.steps import treatment
+    from pgqdoctor.triage import with_what_comes_after
 
     not_beside_recording(context)
     chosen = settings({**given, "format_": None}, window=REPORT_WINDOW_S, formats=())
-    report = diagnose(observation_for(chosen), only=chosen.only, ignore=chosen.ignore, limits=chosen.limits)
+    report, later_on = with_what_comes_after(
+        observation_for(chosen), only=chosen.only, ignore=chosen.ignore, limits=chosen.limits
+    )
     require_findings(report, findings)
-    steps = treatment(report, findings)
+    steps = treatment(report, findings, later_on=later_on)
     written = undo_script if undo else fix_script
     write(written(report, steps, recording=chosen.recording is not None), chosen.output)
     if chosen.output is not None:
-        click.echo(f"pgqdoctor: {chosen.output}: {summary(steps)}", err=True)
+        say(f"{chosen.output}: {summary(steps)}")
     return HEALTHY
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from pgqdoctor import __version__
-from pgqdoctor.cli import HEALTHY, duration, is_terminal, options, output, width, write
+from pgqdoctor.cli import HEALTHY, duration, is_terminal, options, output, tell, width, write
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.labreport import FORMATS
 
@@ -402,8 +402,9 @@ def prove(
         return diagnose(observe(dsn, ObserveOptions(window_seconds=window)))
 
     def treat(report: Report) -> tuple[proving.Act, ...]:
+        # On a scratch server nobody's work is at stake: what a person decides elsewhere is done here.
         steps = treatment(report).first
-        return tuple(proving.Act(kind=one.remedy.kind, statements=one.sql) for one in steps if one.acts)
+        return tuple(proving.Act(kind=one.remedy.kind, statements=one.sql) for one in steps if one.ready)
 
     @contextmanager
     def ground() -> Iterator[Ground]:
@@ -500,9 +501,8 @@ def _measured(
             if len(notebook):
                 # Before the error or the interruption is told, on a line of its own.
                 say(-1, 0, "")
-                click.echo(
-                    f"pgqdoctor: {len(notebook)} measured cells are kept; the same command with --resume goes on",
-                    err=True,
+                tell(
+                    f"pgqdoctor: {len(notebook)} measured cells are kept; the same command with --resume goes on"
                 )
             raise
     notebook.close()
@@ -568,12 +568,10 @@ def _progress(experiment: str, already: int) -> Iterator[Say]:
             line = (
                 "" if done < 0 or done >= total else _bar(experiment, done, total, what, _left(done, total))
             )
-            click.echo(
-                f"\r{line}{' ' * max(0, shown - len(line))}{chr(13) if not line else ''}", nl=False, err=True
-            )
+            tell(f"\r{line}{' ' * max(0, shown - len(line))}{chr(13) if not line else ''}", nl=False)
             shown = len(line)
         elif 0 <= done < total:
-            click.echo(f"pgqdoctor: {experiment} {done + 1} of {total}: {what}", err=True)
+            tell(f"pgqdoctor: {experiment} {done + 1} of {total}: {what}")
 
     def _left(done: int, total: int) -> str:
         fresh = done - already
@@ -585,7 +583,7 @@ def _progress(experiment: str, already: int) -> Iterator[Say]:
         yield say
     finally:
         if live and shown:
-            click.echo(f"\r{' ' * shown}\r", nl=False, err=True)
+            tell(f"\r{' ' * shown}\r", nl=False)
 
 
 def _bar(experiment: str, done: int, total: int, what: str, left: str) -> str:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgqdoctor.cli import FOUND, HEALTHY, SETTINGS, VERDICT, options, output, use_color, width, write
-from pgqdoctor.config import find_config, load_config, require_checks, validate_checks
+from pgqdoctor.config import find_config, load_config, require_checks, unknown, validate_checks
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.finding import SEVERITIES
+from pgqdoctor.render import FORMATS, LINT_FORMATS, Asked, render_lint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FORMATS = ("text", "json")
 STDIN = "-"
 DEFAULT_FAIL_ON = "warning"
 
 
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@options(output(FORMATS), VERDICT, SETTINGS)
+@options(output(LINT_FORMATS), VERDICT, SETTINGS)
 def lint(files: tuple[str, ...], **given: Any) -> int:
     """Read claims and queue tables in .sql files; no database needed.
 
@@ -33,7 +33,6 @@ def lint(files: tuple[str, ...], **given: Any) -> int:
     """
     from pgqdoctor.lint.engine import lint as run
     from pgqdoctor.registry import all_checks
-    from pgqdoctor.render.lint import render_json, render_text
 
     known = {check.id: check.limits for check in all_checks()}
     only, ignore = tuple(given["only"]), tuple(given["ignore"])
@@ -41,16 +40,21 @@ def lint(files: tuple[str, ...], **given: Any) -> int:
     require_checks("--ignore", ignore, known)
     config = load_config(given["config"] or find_config(Path.cwd()))
     validate_checks(config, known)
-    texts = read_files(files)
-    report = run(texts, only=only or config.only, ignore=(*config.ignore, *ignore))
-    if given["format_"] == "json":
-        text = render_json(report)
-    else:
-        text = render_text(
-            report, files=len(texts), color=use_color(given["output"]), width=width(given["output"])
-        )
-    write(text, given["output"])
+    if config.format is not None and config.format not in FORMATS:
+        raise unknown(f"{config.file}: unknown format", config.format, LINT_FORMATS)
+    only, ignore = only or config.only, (*config.ignore, *ignore)
     fail_on = given["fail_on"] or config.fail_on or DEFAULT_FAIL_ON
+    texts = read_files(files)
+    report = run(texts, only=only, ignore=ignore)
+    text = render_lint(
+        report,
+        given["format_"] or (config.format if config.format in LINT_FORMATS else None) or "text",
+        files=[name for name, _ in texts],
+        asked=Asked(only=only, ignore=ignore, fail_on=fail_on),
+        color=use_color(given["output"]),
+        width=width(given["output"]),
+    )
+    write(text, given["output"])
     if report.verdict is None or fail_on == "never":
         return HEALTHY
     return FOUND if SEVERITIES.index(report.verdict) <= SEVERITIES.index(fail_on) else HEALTHY

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 FOR_S = 60.0
 INTERVAL_S = 2.0
+LATE_S = 15.0
+"""How much later than asked for a recording may end: reading the catalog has ten seconds, and a server that restarts
+some. One that is gone for good must not keep the command for ever."""
 
 
 LENGTH = (
@@ -71,11 +74,11 @@ def record(
     chosen = settings(
         {**given, "dsn": dsn, "window": None, "format_": None, "output": None}, window=length, formats=()
     )
-    from pgqdoctor.connect import connect
+    from pgqdoctor.connect import PATIENCE_S, connect
     from pgqdoctor.live import LiveOptions, Poller
     from pgqdoctor.recording import Writer
 
-    connect(chosen.conninfo).close()
+    connect(chosen.conninfo, patience_s=PATIENCE_S).close()
     writer = Writer(path, redacted=chosen.redacted)
     taker = _Taker(writer, length)
     how = LiveOptions(
@@ -89,7 +92,8 @@ def record(
     say(f"recording to {path} for {length:g} s; Ctrl-C ends it earlier")
     poller.start()
     try:
-        taker.done.wait()
+        if not taker.done.wait(length + LATE_S):
+            say(f"the server did not answer to the end: {taker.said or 'no reason given'}")
     except KeyboardInterrupt:
         say("ended early")
     finally:
@@ -98,7 +102,8 @@ def record(
     if taker.error is not None:
         raise taker.error
     if taker.beats < 2:
-        raise PgqdoctorError(f"fewer than two readings were taken, {path} cannot be opened")
+        why = f": {taker.said}" if taker.said else ""
+        raise PgqdoctorError(f"fewer than two readings were taken, {path} cannot be opened{why}")
     say(f"{path}: {taker.beats} readings over {taker.seconds:.0f} s")
     return HEALTHY
 
@@ -114,16 +119,17 @@ class _Taker:
         self._writer, self._length = writer, length
         self._began: float | None = None
         self._over = False
-        self._said = ""
+        self.said = ""
+        """Why there is no connection at present, "" while there is one."""
 
     def take(self, message: Message) -> None:
         from pgqdoctor.live import Dropped, LinkState
         from pgqdoctor.window import Beat, Look, Scene
 
         if isinstance(message, LinkState):
-            if message.reason and message.reason != self._said:
+            if message.reason and message.reason != self.said:
                 say(f"{message.kind}: {message.reason}")
-            self._said = message.reason
+            self.said = message.reason
             if message.kind == "failed":
                 self.error = PgqdoctorError(message.reason, exit_code=USAGE)
                 self.done.set()

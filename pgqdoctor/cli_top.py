@@ -112,11 +112,11 @@ def feed_for(chosen: Settings, interval_s: float, *, read_only: bool) -> Feed[Pi
 
 
 def _live(conninfo: str, how: LiveOptions, judging: Judging, *, read_only: bool) -> Feed[Picture]:
-    from pgqdoctor.connect import connect
+    from pgqdoctor.connect import PATIENCE_S, connect
     from pgqdoctor.conninfo import redact_conninfo
     from pgqdoctor.feed import LiveFeed
     from pgqdoctor.tui.views.picture import picture
 
-    connect(conninfo).close()
+    connect(conninfo, patience_s=PATIENCE_S).close()
     source = redact_conninfo(conninfo) or "the server of the environment"
     return LiveFeed(conninfo, how, judging, picture, read_only=read_only, source=source)

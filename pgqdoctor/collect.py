@@ -17,19 +17,22 @@ import msgspec
 import psycopg
 
 from pgqdoctor import __version__, probes, rows
-from pgqdoctor.bounded import Budget, probe_queue, states_by_index, unseen
-from pgqdoctor.connect import Link, Session, connect, in_schema, one_line, quote, survey
+from pgqdoctor.bounded import QUERY_ID, Budget, probe_queue, states_by_index, unseen
+from pgqdoctor.connect import PATIENCE_S, Link, Session, connect, in_schema, one_line, quote, survey
 from pgqdoctor.discover import (
     LOOKED_FOR,
     SeenText,
+    claimed_pattern,
+    column_pattern,
     discover,
+    queue_named,
     seen_texts,
     stateless,
-    table_named,
     tables_named,
 )
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.frameworks import table_patterns
+from pgqdoctor.given import claim_table_fault, near, relation_fault
 from pgqdoctor.names import columns_used
 from pgqdoctor.observation import (
     Catalog,
@@ -42,10 +45,16 @@ from pgqdoctor.observation import (
     SampledSession,
 )
 from pgqdoctor.sqlread import may_concern_queue, read_sql
+from pgqdoctor.statementgaps import statement_gaps
 from pgqdoctor.statements import moving_tables
 
 MAX_CANDIDATES: Final = 300
 """Tables whose columns are read: those named by claims first, then the busiest of queue-like shape."""
+MAX_LOOKED_AT: Final = 1_000
+"""Of tables that neither name nor partial index speaks for, the most written whose columns are looked at: some 30 ms of the
+server's time, however many there are. One that is written less than a thousand others is found by its claim."""
+TELLING_COLUMN: Final = "stat(e|us)|attempt|locked|lease|claimed|picked|run_?at|scheduled|heartbeat|visible"
+"""Part of a column's name without which nothing but a claim makes a table a candidate."""
 MAX_STATEMENTS: Final = 5_000
 """pg_stat_statements keeps 5,000 entries by default; no more are read."""
 MAX_READ: Final = 1_500
@@ -54,10 +63,13 @@ runs less often than 1,500 other statements and takes no lock is no queue's."""
 MAX_FUNCTIONS: Final = 500
 MAX_TEXTS: Final = 400
 """Distinct texts kept from sessions: without query ids literals would make every execution a new one."""
+MAX_SENT: Final = 50
+"""Statements kept as sessions sent them, with their constants: a queue has a handful of claims, each for a few states."""
 MULTIXACTS_PER_LOOK: Final = 16
 """MultiXacts looked at once a second: each costs one lookup, beside thousands that the fault itself makes."""
-RECONNECT_S: Final = 5.0
-"""How long a lost connection is tried again before the report is made of what was seen."""
+BEGINNINGS: Final = 3
+"""Times that a run begins whose connection is lost before its first reading: nothing is lost by beginning anew, and a third
+loss in a row is no accident."""
 
 Row = TypeVar("Row")
 Progress = Callable[[float, float], None]
@@ -109,16 +121,36 @@ def observe(conninfo: str, options: ObserveOptions, progress: Progress | None = 
     Raises PgqdoctorError where the server cannot be reached or stops answering before the window has begun, and where a queue
     named in the options does not exist. Ctrl-C ends the window early; what was seen until then is returned.
     """
-    session = connect(conninfo)
+    session = connect(conninfo, patience_s=PATIENCE_S)
+    lost: tuple[Lack, ...] = ()
+    for left in reversed(range(BEGINNINGS)):
+        try:
+            return _observed(session, options, progress, lost)
+        except psycopg.Error as error:
+            if not session.closed or not left:
+                raise PgqdoctorError(
+                    f"the observation broke off before anything could be compared: {one_line(error)}",
+                    hint="Try again; a server that is overloaded, or restarts, may answer the next time.",
+                ) from None
+            reason = (
+                f"the connection was lost before the first reading, and the run begun anew: {one_line(error)}"
+            )
+            lost = (*lost, Lack(what="connection", reason=reason))
+        finally:
+            session.close()
+        session = connect(conninfo, patience_s=PATIENCE_S, dropped=True)
+    raise AssertionError("the last beginning returns or raises")
+
+
+def _observed(
+    session: Session, options: ObserveOptions, progress: Progress | None, lost: tuple[Lack, ...]
+) -> Observation:
+    observer = Observer(session, options)
+    observer.lacks.extend(lost)
     try:
-        return Observer(session, options).run(progress)
-    except psycopg.Error as error:
-        raise PgqdoctorError(
-            f"the observation broke off before anything could be compared: {one_line(error)}",
-            hint="Try again; a server that is overloaded, or restarts, may answer the next time.",
-        ) from None
+        return observer.run(progress)
     finally:
-        session.close()
+        observer.session.close()
 
 
 class Observer:
@@ -129,12 +161,16 @@ class Observer:
         self.options = options
         self.lacks: list[Lack] = []
         self.texts = Texts()
+        self.sent: dict[str, None] = {}
         self.link: Link = survey(session)
         self.lacks.extend(self.link.lacks)
         self.version = self.link.server.version_num
         self._last_multixact: int | None = None
         self._last_multixact_look = 0.0
         self._broken_multixacts = False
+        self._info_before: rows.StatementsInfoRow | None = None
+        self._clock = time.time() - time.monotonic()
+        """The server's clock, seconds since the epoch, at this machine's monotonic zero."""
 
     # -- the run -------------------------------------------------------------------------------------
 
@@ -160,6 +196,7 @@ class Observer:
             tables.append(replace(row, visible=row.schema in path and row.name not in seen_names))
         functions = self._rows(rows.FunctionRow, "functions", {"limit": MAX_FUNCTIONS})
         statement_texts = self._statement_texts()
+        self._info_before = self._statements_info()
         self.sample()  # texts of statements running now, for discovery where pg_stat_statements is missing
         bare = Catalog(
             tables=tuple(tables),
@@ -175,14 +212,15 @@ class Observer:
         )
         named = tables_named(all_texts, functions, bare)
         forced = {self._forced(name, bare) for name in self.options.queues}
-        shaped = [
-            int(one["oid"])
-            for one in self._records("candidates", {"limit": MAX_CANDIDATES, "signatures": table_patterns()})
-        ]
+        shaped = [int(one["oid"]) for one in self._records("candidates", shape_parameters())]
         chosen = tuple(dict.fromkeys([*forced, *sorted(named), *shaped]))[: MAX_CANDIDATES + len(forced)]
         catalog = self._detail(bare, chosen)
         identities = discover(
-            catalog, all_texts, forced=self.options.queues, claim_queries=self.options.claim_queries
+            catalog,
+            all_texts,
+            forced=self.options.queues,
+            claim_queries=self.options.claim_queries,
+            sent=self._sent(all_texts),
         )
         catalog = self._with_states(catalog, identities)
         return catalog, statement_texts, all_texts, self.watch(catalog, identities, statement_texts)
@@ -247,6 +285,7 @@ class Observer:
         """Take one reading of the counters and of who is doing what."""
         database = self._records("database")[0]
         at = float(database.pop("at"))
+        self._clock = at - time.monotonic()
         return Reading(
             at=at,
             database=msgspec.convert(database, rows.DatabaseRow, strict=False),
@@ -276,7 +315,7 @@ class Observer:
                 try:
                     samples.append(self.sample())
                 except psycopg.Error as error:
-                    if not self._recover(error):
+                    if not self._recover(error, begun + options.window_seconds - time.monotonic()):
                         return tuple(samples), True
                 time.sleep(max(0.0, min(due, begun + options.window_seconds) - time.monotonic()))
         except KeyboardInterrupt:
@@ -311,7 +350,15 @@ class Observer:
             samples=samples,
             queues=identities,
             probes=found,
-            lacks=tuple(dict.fromkeys((*self.lacks, *self._unread_sequences(catalog, identities, last)))),
+            lacks=tuple(
+                dict.fromkeys(
+                    (
+                        *self.lacks,
+                        *self._unread_sequences(catalog, identities, last),
+                        *self.statement_gaps(catalog, identities),
+                    )
+                )
+            ),
             looked_for=LOOKED_FOR,
             interrupted=interrupted,
         )
@@ -342,10 +389,10 @@ class Observer:
     ) -> tuple[tuple[QueueIdentity, ...], tuple[SeenText, ...]]:
         """Tell the queues with what moved between two readings; return them and the texts that told them."""
         moving = moving_tables(first, last)
-        calls = _calls(first, last)
+        calls, found = _grown(first, last, "calls"), _grown(first, last, "rows")
         texts = (
             *(
-                replace(one, weight=max(calls.get(one.key, 0), 1))
+                replace(one, weight=max(calls.get(one.key, 0), 1), rows=found.get(one.key))
                 for one in all_texts
                 if one.source == "pg_stat_statements"
             ),
@@ -358,8 +405,28 @@ class Observer:
             counters=last.tables,
             forced=self.options.queues,
             claim_queries=self.options.claim_queries,
+            sent=self._sent(all_texts),
         )
         return identities, texts
+
+    def _sent(self, texts: tuple[SeenText, ...]) -> tuple[str, ...]:
+        """The claim-shaped statements as sessions sent them last: idle ones still show the constants that normalised texts lost."""
+        ids = {
+            int(one.key.split("/")[0])
+            for one in texts
+            if one.source == "pg_stat_statements"
+            and QUERY_ID.match(one.key)
+            and any(statement.claims for statement in one.read().statements)
+        }
+        if ids and not self.session.closed:
+            try:
+                found = self._records("sent_texts", {"ids": sorted(ids), "limit": MAX_SENT})
+            except psycopg.Error as error:
+                self._recover(error)
+            else:
+                self.sent.update((str(one["query"]), None) for one in found)
+        self.sent = dict.fromkeys(tuple(self.sent)[-MAX_SENT:])
+        return tuple(self.sent)
 
     # -- parts ----------------------------------------------------------------------------------------
 
@@ -422,15 +489,27 @@ class Observer:
             return first
 
     def _forced(self, name: str, catalog: Catalog) -> int:
-        row = table_named(name, catalog)
+        row = queue_named(name, catalog)
         if row is None:
-            near = sorted(
-                f"{one.schema}.{one.name}" for one in catalog.tables if name.rpartition(".")[2] in one.name
-            )[:5]
+            found = self._records("relations", {"name": name})
+            fault = relation_fault(found[0]) if found else None
+            close = near(name, catalog.tables)
             raise PgqdoctorError(
-                f"there is no table {name} in database {self.link.server.database}",
-                hint=f"Did you mean {', '.join(near)}?" if near else "Give it as SCHEMA.TABLE.",
+                fault.message
+                if fault is not None
+                else f"there is no table {name} in database {self.link.server.database}",
+                hint=fault.hint
+                if fault is not None
+                else f"Did you mean {', '.join(close)}?"
+                if close
+                else "Give it as SCHEMA.TABLE.",
                 exit_code=USAGE,
+            )
+        text = self.options.claim_queries.get(name)
+        wrong = claim_table_fault(text, row, catalog) if text is not None else None
+        if wrong is not None:
+            raise PgqdoctorError(
+                f"the claim query given for {name} {wrong.message}", hint=wrong.hint, exit_code=USAGE
             )
         return row.oid
 
@@ -485,10 +564,66 @@ class Observer:
         except (psycopg.Error, ValueError) as error:
             if self.session.closed:
                 raise
-            self.lacks.append(
-                Lack(what="statements", reason=f"pg_stat_statements was not read: {one_line(error)}")
-            )
+            self.lacks.append(self._unread_texts(error))
             return ()
+
+    def _unread_texts(self, error: psycopg.Error | ValueError) -> Lack:
+        """Say why the statement texts were not read and what would let them be."""
+        reason = f"pg_stat_statements was not read: {one_line(error)}"
+        if not isinstance(
+            error, psycopg.errors.CharacterNotInRepertoire | psycopg.errors.UntranslatableCharacter
+        ):
+            return Lack(what="statements", reason=reason)
+        # One text makes the whole view fail, in every database whose encoding it does not fit.
+        others = self._other_encodings()
+        names = ", ".join(quote(name) for name, _ in others[:3])
+        return Lack(
+            what="statements",
+            reason=f"pg_stat_statements cannot be read in this database, because the text of one statement is not valid in its encoding "
+            f"({one_line(error)}); it was run in a database of another encoding{f': {names}' if names else ''}, and until it is gone "
+            "claims are told from running sessions and functions alone",
+            grant="; ".join(f"SELECT pg_stat_statements_reset(0, {oid}, 0)" for _, oid in others[:3])
+            + f" (forgets the counters of {names})"
+            if others
+            else "SELECT pg_stat_statements_reset() (forgets the counters of every database)",
+        )
+
+    def _other_encodings(self) -> list[tuple[str, int]]:
+        """The databases with statements in another encoding than this one's: name and oid."""
+        extension = self.link.server.extension("pg_stat_statements")
+        if extension is None:
+            return []
+        query = (
+            "SELECT d.datname::text AS name, d.oid::bigint AS oid FROM pg_database d "
+            "WHERE d.encoding <> (SELECT encoding FROM pg_database WHERE datname = current_database()) "
+            "AND d.oid IN (SELECT s.dbid FROM {schema}.pg_stat_statements(false) s) ORDER BY d.encoding <> 0, d.datname"
+        )
+        try:
+            found = self.session.records(in_schema(query, extension.schema))
+        except psycopg.Error:
+            if self.session.closed:
+                raise
+            return []
+        return [(one["name"], int(one["oid"])) for one in found]
+
+    def _statements_info(self) -> rows.StatementsInfoRow | None:
+        """How pg_stat_statements counts, None where that cannot be read."""
+        server = self.link.server
+        extension = server.extension("pg_stat_statements")
+        if server.statements != "ready" or extension is None or self.session.closed:
+            return None
+        try:
+            sql = probes.load_for_extension("statements_info", extension.version)
+            return next(
+                iter(self.session.rows(rows.StatementsInfoRow, in_schema(sql, extension.schema))), None
+            )
+        except (psycopg.Error, ValueError):
+            # Its counters are a lack already where it went away, and this only adds to them.
+            return None
+
+    def statement_gaps(self, catalog: Catalog, identities: tuple[QueueIdentity, ...]) -> tuple[Lack, ...]:
+        """Say what pg_stat_statements may be missing, as it stands now."""
+        return statement_gaps(self._statements_info(), self._info_before, catalog, identities)
 
     def _statement_counters(self, ids: tuple[int, ...]) -> tuple[rows.StatementCounterRow, ...]:
         extension = self.link.server.extension("pg_stat_statements")
@@ -510,7 +645,10 @@ class Observer:
     def sample(self) -> Sample:
         """Look once at who is busy; about once a second at new MultiXacts too."""
         found = self.session.records(probes.load("samples", self.version))
-        at = float(found[0]["at"]) if found else time.time()
+        if found:
+            self._clock = float(found[0]["at"]) - time.monotonic()
+        # Where nobody is busy no row tells the time; the client's own clock may be hours off the server's.
+        at = float(found[0]["at"]) if found else time.monotonic() + self._clock
         sessions = tuple(
             SampledSession(
                 pid=one["pid"],
@@ -568,21 +706,22 @@ class Observer:
             return (), following
         return made, following
 
-    def _recover(self, error: psycopg.Error) -> bool:
-        """Reconnect after a lost connection; a refused statement needs nothing but a note."""
+    def _recover(self, error: psycopg.Error, left_s: float = 0.0) -> bool:
+        """Reconnect after a lost connection; a refused statement needs nothing but a note.
+
+        What is left of the window, ``left_s``, may be waited for in any case.
+        """
         if not self.session.closed:
             self.lacks.append(Lack(what="samples", reason=f"a sample was not taken: {one_line(error)}"))
             return True
         self.lacks.append(Lack(what="connection", reason=f"the connection was lost: {one_line(error)}"))
-        until = time.monotonic() + RECONNECT_S
-        while time.monotonic() < until:
-            try:
-                self.session = connect(self.session.conninfo, timeout_s=2)
-            except PgqdoctorError:
-                time.sleep(0.25)
-                continue
-            return True
-        return False
+        try:
+            self.session = connect(
+                self.session.conninfo, timeout_s=2, patience_s=max(PATIENCE_S, left_s), dropped=True
+            )
+        except PgqdoctorError:
+            return False
+        return True
 
     def _rows(
         self,
@@ -606,6 +745,18 @@ class Observer:
 
     def _records(self, name: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
         return self.session.records(probes.load(name, self.version), parameters)
+
+
+def shape_parameters() -> dict[str, object]:
+    """Return what the probe of candidates asks for."""
+    return {
+        "limit": MAX_CANDIDATES,
+        "looked_at": MAX_LOOKED_AT,
+        "signatures": "|".join(table_patterns()),
+        "telling": TELLING_COLUMN,
+        "columns": column_pattern(),
+        "claimed": claimed_pattern(),
+    }
 
 
 def _worth_reading(text: str | None, rank: int) -> bool:
@@ -636,9 +787,10 @@ def _worth_counting(text: str, names: set[str]) -> bool:
     return False
 
 
-def _calls(first: Reading, last: Reading) -> dict[str, int]:
-    before = {row.key: row.calls for row in first.statements}
-    return {row.key: row.calls - before.get(row.key, 0) for row in last.statements}
+def _grown(first: Reading, last: Reading, counter: str) -> dict[str, int]:
+    """Return by how much a counter of each statement grew between two readings."""
+    before = {row.key: getattr(row, counter) for row in first.statements}
+    return {row.key: getattr(row, counter) - before.get(row.key, 0) for row in last.statements}
 
 
 def kept_catalog(catalog: Catalog, identities: tuple[QueueIdentity, ...], first: Reading) -> Catalog:

@@ -122,7 +122,7 @@ def require_checks(where: str, ids: Iterable[str], known: Collection[str], *, ke
     for id_ in ids:
         check = id_.partition(":")[0] if keys else id_
         if check not in known:
-            raise unknown(f"{where}: unknown check", check, known)
+            raise unknown(f"{where}: unknown check", check, known, listing="pgqdoctor checks")
 
 
 def override_limits(limits: T, overrides: Mapping[str, object]) -> T:
@@ -142,11 +142,28 @@ def override_limits(limits: T, overrides: Mapping[str, object]) -> T:
     return dataclasses.replace(limits, **changes)  # type: ignore[type-var]
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> PgqdoctorError:
-    """The usage error for a name that is not among ``known``, with the nearest of them as the hint."""
+MOST_NAMED = 12
+"""Names that an error lists; of more it tells how to list them."""
+
+
+def unknown(what: str, name: str, known: Iterable[str], *, listing: str = "") -> PgqdoctorError:
+    """The usage error for a name that is not among ``known``, with the nearest of them as the hint.
+
+    ``listing`` is the command that lists them all: it stands in the hint in place of many names.
+    """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names) or 'none'}."
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if listing and not close:
+        # Part of a name, as of a family of names: "savepoint", "healthy".
+        close = [one for one in names if len(name) > 2 and name.lower() in one][:3]
+    if close:
+        hint = f"Did you mean {' or '.join(close)}?"
+    elif listing and len(names) > MOST_NAMED:
+        hint = f"There are {len(names)}."
+    else:
+        hint = f"Known: {', '.join(names) or 'none'}."
+    if listing:
+        hint = f"{hint} '{listing}' lists them."
     return PgqdoctorError(f"{what} {name!r}", hint=hint, exit_code=USAGE)
 
 

@@ -6,6 +6,7 @@ so the same code is safe through a transaction pooler, where a plain SET would l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 
@@ -30,6 +31,14 @@ LOCK_TIMEOUT_MS: Final = 100
 IDLE_TIMEOUT_MS: Final = 10_000
 """Should the doctor itself be stopped inside a transaction, the server ends it after ten seconds."""
 CONNECT_TIMEOUT_S: Final = 10
+PATIENCE_S: Final = 5.0
+"""How long a server that starts, stops or recovers is asked again: a restart without much to recover takes a second or
+two, and on call nobody waits longer for an answer."""
+STARTING: Final = "the database system is"
+"""How a server's refusals begin while it starts, stops or recovers, where it speaks English: libpq's ping reads the code of
+those in other languages (57P03, cannot_connect_now)."""
+PAUSE_S: Final = 0.25
+"""Between two attempts to connect."""
 
 Row = TypeVar("Row")
 
@@ -98,7 +107,10 @@ class Session:
             "SET LOCAL lock_timeout = {lock};"
             "SET LOCAL idle_in_transaction_session_timeout = {idle};"
             "SET LOCAL standard_conforming_strings = on;"
-            "SET LOCAL extra_float_digits = 1"
+            "SET LOCAL extra_float_digits = 1;"
+            # Compiling, and starting workers, would cost more than any statement of the doctor.
+            "SET LOCAL jit = off;"
+            "SET LOCAL max_parallel_workers_per_gather = 0"
         ).format(
             mode=sql.SQL("READ ONLY" if read_only else "READ WRITE"),
             statement=sql.Literal(statement_timeout_ms),
@@ -148,8 +160,15 @@ class Session:
             return cursor.fetchall()
 
 
-def connect(conninfo: str, *, timeout_s: int = CONNECT_TIMEOUT_S) -> Session:
+def connect(
+    conninfo: str, *, timeout_s: int = CONNECT_TIMEOUT_S, patience_s: float = 0.0, dropped: bool = False
+) -> Session:
     """Open the session.
+
+    A server that answers that it cannot be connected to now (it starts, stops or recovers) is asked again for
+    ``patience_s`` seconds; after a connection was ``dropped``, so is one where nobody listens, and one that has no slot
+    left while everybody connects again, the latter for PATIENCE_S at most. Every other refusal, a wrong password above all,
+    is told at once.
 
     Which connection slots a role may use is the server's decision alone: the last superuser_reserved_connections are
     for superusers, from 16 on the reserved_connections before them also for members of pg_use_reserved_connections. There
@@ -157,6 +176,25 @@ def connect(conninfo: str, *, timeout_s: int = CONNECT_TIMEOUT_S) -> Session:
 
     Raises PgqdoctorError, one sentence, where there is no server, no slot, no right or no PostgreSQL.
     """
+    begun = time.monotonic()
+    starting = False
+    while True:
+        try:
+            return _connected(conninfo, timeout_s)
+        except PgqdoctorError as error:
+            spent = time.monotonic() - begun + PAUSE_S
+            if error.exit_code != UNREACHABLE or spent >= patience_s:
+                raise
+            ping = psycopg.pq.PGconn.ping(make_conninfo(conninfo, connect_timeout=2).encode())
+            before, starting = starting, ping == psycopg.pq.Ping.REJECT or STARTING in error.message
+            # What was refused a moment ago may be open by now: between the attempt and the ping a server comes up.
+            patient = starting or before or (dropped and ping == psycopg.pq.Ping.NO_RESPONSE)
+            if not patient and not (dropped and spent < PATIENCE_S):
+                raise
+        time.sleep(PAUSE_S)
+
+
+def _connected(conninfo: str, timeout_s: int) -> Session:
     try:
         given = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
@@ -198,7 +236,7 @@ def survey(session: Session) -> Link:
     """Read the capability table.
 
     Raises PgqdoctorError where the server is older than any that is served, or does not answer as PostgreSQL
-    does.
+    does, psycopg.Error where the connection is lost.
     """
     try:
         # Under the role's own search_path, in which a user's operators may come first: nothing here is looked up along it.
@@ -212,6 +250,8 @@ def survey(session: Session) -> Link:
             exit_code=UNREACHABLE,
         ) from None
     except (psycopg.Error, IndexError) as error:
+        if session.closed:
+            raise
         raise PgqdoctorError(
             f"the server does not answer as PostgreSQL does: {_one_line(str(error))}",
             hint="pgqdoctor observes PostgreSQL 14 and newer.",
@@ -273,7 +313,9 @@ def _statements(
         return "not installed", (
             Lack(
                 what="statements",
-                reason="the extension pg_stat_statements is not installed in this database",
+                reason="the server counts the statements of this database too, but they are seen only where the extension "
+                "pg_stat_statements is installed, which it is not here (in another database it may be): claims are told from running "
+                "sessions and functions alone",
                 grant="CREATE EXTENSION pg_stat_statements",
             ),
         )
@@ -294,11 +336,23 @@ def _statements(
     except psycopg.Error as error:
         if session.closed:
             raise
+        function = f"{quote(extension.schema)}.pg_stat_statements(boolean)"
+        role = quote(found["role"])
         return "not preloaded", (
             Lack(
                 what="statements",
                 reason=f"pg_stat_statements cannot be read: {_one_line(str(error))}",
-                grant="GRANT pg_read_all_stats TO " + quote(found["role"]),
+                grant=f"GRANT USAGE ON SCHEMA {quote(extension.schema)} TO {role}; GRANT EXECUTE ON FUNCTION {function} TO {role}"
+                if isinstance(error, psycopg.errors.InsufficientPrivilege)
+                else None,
+            ),
+        )
+    if found["statements_track"] == "none":
+        return "ready", (
+            Lack(
+                what="statements",
+                reason="pg_stat_statements.track is none: no statement is counted, and what stands there is from before",
+                grant="ALTER SYSTEM SET pg_stat_statements.track = 'top', then SELECT pg_reload_conf()",
             ),
         )
     return "ready", ()
@@ -352,7 +406,9 @@ def _unreachable(error: psycopg.OperationalError, given: Mapping[str, Any]) -> P
         if part
     )
     lower = reason.lower()
-    if "password" in lower:
+    if STARTING in lower:
+        hint = "It starts, stops or recovers: try again when it accepts connections."
+    elif "password" in lower:
         hint = "Give the password through ~/.pgpass, PGPASSWORD or the URI."
     elif "does not exist" in lower:
         hint = "Check the name of the database and of the role."

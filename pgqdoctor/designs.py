@@ -17,8 +17,9 @@ from pgqdoctor.planfacts import dead_walk
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import Condition, OrderKey
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.trianglefacts import Corner, CornerName
-from pgqdoctor.words import count, percent
+from pgqdoctor.words import buffers, count, percent, plural
 
 ENTRY_BUFFERS: Final = 1.0
 """Buffers of a claim's scan that cost as much time as one index entry. Measured on 17 with everything cached: a scanned page of
@@ -98,7 +99,7 @@ class Reckoning:
         self.fillfactor = max((pageroom.fillfactor_of(leaf) for leaf in queue.leaves), default=100)
         self.lost = self._lost()
         self.moved = self._moved()
-        self.batch = max(1.0, (self.plan.facts.rows or 1.0) if self.plan is not None else 1.0)
+        self.batch = claimcost.batch_of(queue)
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -208,6 +209,10 @@ class Reckoning:
             return 0.0
         return self.room.heap_only_share(fillfactor)
 
+    def orders(self) -> bool:
+        """Tell whether the advised index gives the order that the claim asks for, or the claim asks for none."""
+        return self.advice is None or self.advice.ordered or self.finder is None or not self.finder.order
+
     def lowered(self) -> int | None:
         """The computed fillfactor where it is below today's and pages can be pruned."""
         if self.room is None or self.held is not None or self.room.fillfactor >= self.fillfactor:
@@ -257,11 +262,11 @@ class Reckoning:
         facts = self.plan.facts if self.plan is not None else None
         if facts is not None and facts.measured and facts.buffers is not None:
             lines = [
-                f"measured: {count(facts.buffers)} buffers for {count(facts.rows or 0)} rows, {facts.scan_type}"
+                f"measured by EXPLAIN: {buffers(facts.buffers)} for {plural(facts.rows or 0, 'job')}, by {facts.scan_type}"
             ]
             if dead := self.dead_buffers():
                 lines.append(
-                    f"{count(dead)} of them on entries of dead rows, which vacuum removes as soon as it may"
+                    f"{count(dead)} of them for entries of dead rows, which vacuum removes as soon as it may"
                 )
             return _Cost(buffers=float(facts.buffers), measured=True, arithmetic=tuple(lines))
         return self.claim_with(self.serving) if self.served else self.claim_without()
@@ -275,12 +280,17 @@ class Reckoning:
         """What the claim would read through an index."""
         if index is None:
             return None
-        names = index.names if isinstance(index, IndexAdvice) else self.queue.index_columns(index)
-        partial = index.predicate is not None
-        ready = claiming.rows_in_ready_state(self.queue) if partial else self.queue.rows
-        found = claimcost.through_index(
-            self.queue, names, float(self.queue.rows if ready is None else ready), self.batch
-        )
+        if isinstance(index, IndexAdvice):
+            found = claimcost.through_advised(self.queue, index)
+        else:
+            partial = index.predicate is not None
+            ready = claiming.rows_in_ready_state(self.queue) if partial else self.queue.rows
+            found = claimcost.through_index(
+                self.queue,
+                self.queue.index_columns(index),
+                float(self.queue.rows if ready is None else ready),
+                self.batch,
+            )
         return _Cost(buffers=found.buffers, measured=False, arithmetic=found.arithmetic)
 
     def claim_without(self) -> _Cost | None:
@@ -354,14 +364,14 @@ class Reckoning:
     ) -> Iterator[str]:
         churn, free = self.churn, self.free_share(indexes)
         if not churn.updated:
-            yield "no update in the window"
+            yield "no row was updated in the window"
         elif now:
-            yield f"measured: {count(churn.hot_updated)} of {count(churn.updated)} updates heap-only"
+            yield f"{count(churn.hot_updated)} of {count(churn.updated)} updates were heap-only"
         elif free is not None:
-            yield f"heap-only: {percent(free)} of the updates that no index blocks * {percent(room)} that find room"
+            yield f"no index keeps {percent(free)} of the updates from being heap-only, and {percent(room)} of those find room on their page"
         jobs = self.per_job()
         if jobs:
-            yield f"index entries: {count(writes.entries)} in the window / {count(jobs)} jobs = {writes.entries / jobs:.2f} a job"
+            yield f"{count(writes.entries)} index entries for {count(jobs)} jobs of the window: {count(writes.entries / jobs)} a job"
 
     def others(self, today: Corner, room_today: float, reckoned: _Writes) -> Iterator[Corner]:
         """The designs one step away: fillfactor, and the claim's index made or dropped."""
@@ -389,7 +399,7 @@ class Reckoning:
             yield self.corner(
                 now=False,
                 served=self.served,
-                change=f"without index {index.name}",
+                change=f"without index {quote_ident(index.name)}",
                 indexes=tuple(one for one in self.indexes if one is not index),
                 claim=self.claim_now(),
                 room=self.room_at(self.fillfactor) if self.room_now() is None else room_today,
@@ -399,9 +409,11 @@ class Reckoning:
             if self.serving is None or stays(self.serving) is not None:
                 return
             rest = self.without_serving()
-            change, claim = f"without index {self.serving.name}", self.claim_without()
+            change, claim = f"without index {quote_ident(self.serving.name)}", self.claim_without()
         else:
-            if self.advice is None or claiming.served_already(self.queue, self.advice) is not None:
+            if self.advice is None or not self.orders():
+                return
+            if claiming.served_already(self.queue, self.advice) is not None:
                 return
             rest = (*self.indexes, imagined(self.queue, self.advice))
             predicate = f" WHERE {self.advice.predicate}" if self.advice.predicate else ""
@@ -422,7 +434,9 @@ class Reckoning:
         )
 
     def unreachable(self, today: Corner, others: Sequence[Corner]) -> Iterator[Corner]:
-        """The corners that no step leads to, and why."""
+        """The corners that no step leads to, and why; without updates they differ by nothing else than the claim's index."""
+        if not self.churn.updated:
+            return
         there = {today.name, *(one.name for one in others)}
         for name in _DESIGNS:
             if name not in there:
@@ -431,7 +445,7 @@ class Reckoning:
     def _why_not(self, name: CornerName) -> str:
         if name == "HOT, claims scan":
             if self.served and self.serving is not None and (reason := stays(self.serving)) is not None:
-                return f"the claim is served by {self.serving.name}, and {reason}"
+                return f"the claim is served by {quote_ident(self.serving.name)}, and {reason}"
             return (
                 "most updates would stay blocked by other indexes"
                 if self.known
@@ -439,6 +453,8 @@ class Reckoning:
             )
         if not self.served and self.advice is None:
             return "no index that would serve the claim could be told from its conditions"
+        if not self.served and not self.orders():
+            return "the claim's order is an expression that no index gives"
         if not self.served and claiming.served_already(self.queue, self.advice) is not None:  # type: ignore[arg-type]
             return "the index is there, and the claim's plan does not use it"
         if name == "both":
@@ -568,5 +584,5 @@ def stays(index: IndexRow) -> str | None:
     if index.primary:
         return "it is the primary key"
     if index.constraint is not None:
-        return f"it enforces {index.constraint}"
+        return f"it enforces {quote_ident(index.constraint)}"
     return "it keeps values unique" if index.unique else None

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pgqdoctor.frameworks import signature_of
+from pgqdoctor.aims import Aim, Candidate, States, judged, sent_readings
+from pgqdoctor.frameworks import Signature, signature_of
 from pgqdoctor.lookalikes import (
     finds_known_owner,
     is_kept_record,
@@ -31,7 +32,7 @@ from pgqdoctor.rows import ColumnRow, FunctionRow, IndexRow, StatementTextRow, T
 from pgqdoctor.sqlfacts import Claim, Condition, FunctionBody, OrderKey, Statement
 from pgqdoctor.sqlfacts import Reading as SqlReading
 from pgqdoctor.sqlparameters import argument_types, variables_as_parameters
-from pgqdoctor.sqlread import may_concern_queue, read_function, read_sql
+from pgqdoctor.sqlread import may_concern_queue, read_function, read_sql, text_fingerprint
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqltext import word_set
 from pgqdoctor.sqlwords import FINISHED, IN_PROGRESS, READY
@@ -100,6 +101,8 @@ class SeenText:
     text: str
     weight: int
     source: str
+    rows: int | None = None
+    """Rows of the same time, None where they were not counted."""
     cut_at: int | None = None
     """Bytes after which the server cuts such texts: one as long as that may be incomplete though it parses."""
 
@@ -123,6 +126,17 @@ LOOKED_FOR: Final = (
     "tables of known queue frameworks",
     "partial indexes and columns that act as state, lease, attempts or run-at",
 )
+
+
+def column_pattern() -> str:
+    """Return one pattern of all names by which a column may act as state, lease, attempts or time to run, for the server."""
+    shapes = (_STATE, _RUN_AT, _LEASE, _HEARTBEAT, _CLAIMED, _ATTEMPTS, _DENIED)
+    return "|".join(f"({one.pattern})" for one in shapes)
+
+
+def claimed_pattern() -> str:
+    """Return the pattern of names of columns that tell when a job was claimed, for the server."""
+    return _CLAIMED.pattern
 
 
 def seen_texts(
@@ -188,12 +202,13 @@ def discover(
     counters: Sequence[TableCounterRow] = (),
     forced: Sequence[str] = (),
     claim_queries: Mapping[str, str] | None = None,
+    sent: Sequence[str] = (),
 ) -> tuple[QueueIdentity, ...]:
     """Return the queues of the catalog, the surest and busiest first.
 
     ``moving`` are oids of tables whose counters moved; ``forced`` are names given by --queue: only these are
     returned then, and they are queues whatever their shape. ``claim_queries`` maps such a name to the claim's
-    text.
+    text. ``sent`` are statements as sessions sent them last, with the constants that ``texts`` may have lost.
     """
     names = Names(catalog, moving)
     signs: dict[int, _Signs] = defaultdict(_Signs)
@@ -221,6 +236,7 @@ def discover(
                     signs[names.root(row).oid].functions.append(
                         (function, body, own_conditions(claim), statement)
                     )
+    readings = _readings(texts, sent, signs)
     called = Counter(
         name.rpartition(".")[2]
         for text in texts
@@ -242,6 +258,7 @@ def discover(
             called,
             row.oid in moving or _leaf_moves(catalog, row, moving),
             bool(forced),
+            readings,
             consumed=_consumed(row, catalog, counters),
         )
         if identity is not None:
@@ -285,8 +302,14 @@ def table_named(name: str, catalog: Catalog) -> TableRow | None:
     return next(iter(visible or matches), None)
 
 
-def _oid_of(name: str, catalog: Catalog) -> int:
+def queue_named(name: str, catalog: Catalog) -> TableRow | None:
+    """Return the queue that a name given by a person means: of a partition the table it belongs to."""
     row = table_named(name, catalog)
+    return Names(catalog).root(row) if row is not None else None
+
+
+def _oid_of(name: str, catalog: Catalog) -> int:
+    row = queue_named(name, catalog)
     return row.oid if row is not None else 0
 
 
@@ -320,6 +343,7 @@ def _judge(
     called: Counter[str],
     moves: bool,
     forced: bool,
+    readings: Mapping[str, Sequence[Statement]],
     *,
     consumed: bool,
 ) -> QueueIdentity | None:
@@ -332,9 +356,24 @@ def _judge(
         one
         for one in signs.claims
         if one[0].source == "option"
-        or (takes_jobs(one[2], by_name) and not _looks_alike(row, one[2], by_name, indexes))
+        or (
+            takes_jobs(one[2], by_name)
+            and not _looks_alike(row, one[2], by_name, indexes)
+            and (one[1].returns or not _takes_all(one[2]) or names_work(row.name))
+        )
     ]
-    claims.sort(key=_taking_first)
+    aims = _aims(claims, signature, columns, indexes, catalog, readings)
+    others = [one for one, aim in zip(claims, aims, strict=True) if aim.verdict == "other"]
+    order = sorted(
+        (
+            (one, aim)
+            for one, aim in zip(claims, aims, strict=True)
+            if aim.verdict != "other" or one[0].source == "option"
+        ),
+        key=_taking_first,
+    )
+    claims = [one for one, _ in order]
+    shown = [(one[0], aim.statement, own_conditions(aim.claim)) for one, aim in order]
     bodies = [one for one in signs.functions if one[2].lock is not None and takes_jobs(one[2], by_name)]
     # A function that takes one known job (to cancel or retry it) locks it too: the one with a LIMIT claims.
     bodies = [one for one in bodies if one[2].limit_kind != "none"] or bodies
@@ -345,10 +384,10 @@ def _judge(
             one[0].name,
         )
     )
-    texts = [claim for _, _, claim in claims] + [claim for _, _, claim, _ in bodies]
+    texts = [claim for _, _, claim in shown] + [claim for _, _, claim, _ in bodies]
     polls = _polls(signs, by_name)
     roles = _roles(columns, indexes, texts, [c for conditions in polls for c in conditions], catalog)
-    states = _states(roles, by_name, indexes, texts, signs, polls)
+    states = _states(roles, by_name, indexes, texts, signs, polls, shown)
     if signature is not None:
         states = replace(
             states,
@@ -369,7 +408,9 @@ def _judge(
     if bodies:
         used = sorted({function.name for function, *_ in bodies})
         ran = [name for name in used if called[name]]
-        reasons.append(f"function {', '.join(used)} claims" + (" and is called" if ran else ""))
+        reasons.append(
+            f"function {', '.join(map(quote_ident, used))} claims" + (" and is called" if ran else "")
+        )
         score += 8 if ran else 4
     shape, points = _shape(roles, indexes, by_name, states)
     reasons.extend(shape)
@@ -414,7 +455,7 @@ def _judge(
     ):
         return None
     best = claims[0] if claims else None
-    asking = next(iter([claim for _, _, claim in claims] or texts), None)
+    asking = next(iter(texts), None)
     ready, ready_state = Readiness(roles, by_name, states.ready).condition(
         asking.conditions if asking is not None else polls[0] if polls else (),
         whole=asking is not None and asking.lock is not None and asking.limit_kind != "none",
@@ -462,21 +503,92 @@ def _judge(
         claim_sql=claim_sql,
         claim_source=source,
         functions=tuple(dict.fromkeys(functions)),
+        other_keys=tuple(dict.fromkeys(text.key for text, _, _ in others)),
     )
 
 
-def _taking_first(one: tuple[SeenText, Statement, Claim]) -> tuple[bool, bool, float]:
+def _readings(
+    texts: Sequence[SeenText], sent: Sequence[str], signs: Mapping[int, _Signs]
+) -> dict[str, list[Statement]]:
+    """Return what sessions sent, by the fingerprint that it shares with the normalised text."""
+    wanted = {text_fingerprint(text.text) for one in signs.values() for text, _, _ in one.claims}
+    found: dict[str, list[Statement]] = defaultdict(list)
+    shown = [one.text for one in texts if one.source == "pg_stat_activity" and not _is_cut(one)]
+    for text in dict.fromkeys((*sent, *shown)):
+        key = text_fingerprint(text)
+        if key in wanted:
+            found[key].extend(read_sql(text).statements)
+    return found
+
+
+def _is_cut(text: SeenText) -> bool:
+    return bool(text.read().unread)
+
+
+def _aims(
+    claims: Sequence[tuple[SeenText, Statement, Claim]],
+    signature: Signature | None,
+    columns: Sequence[ColumnRow],
+    indexes: Sequence[IndexRow],
+    catalog: Catalog,
+    readings: Mapping[str, Sequence[Statement]],
+) -> tuple[Aim, ...]:
+    """Judge what each claim-shaped statement of a table is for."""
+    candidates = [
+        Candidate(
+            calls=text.weight,
+            rows=text.rows,
+            statement=statement,
+            claim=claim,
+            sent=sent_readings(readings, text_fingerprint(text.text), claim)
+            if text.source == "pg_stat_statements"
+            else (),
+        )
+        for text, statement, claim in claims
+    ]
+    roles = _roles(columns, indexes, [claim for _, _, claim in claims], (), catalog)
+    column = next((one for one in columns if one.name == roles.state), None)
+    ready: set[str] = set()
+    if column is not None:
+        born = _default_value(column)
+        told = [value for index in indexes for value in predicate_values(index, column.name)]
+        asked = (
+            value
+            for one in candidates
+            for claim in (one.claim, *(each for _, each in one.sent if each is not None))
+            for test in flat(claim.conditions)
+            if test.column == column.name
+            for value in allowed_values(test)
+        )
+        known = (*told, *column.common_values, *column.enum_labels, *asked)
+        ready.update(value for value in known if _word(value) in READY_WORDS)
+        if born is not None and _word(born) not in FINISHED_WORDS | RUNNING_WORDS:
+            ready.add(born)
+    running = frozenset(signature.running) if signature is not None else frozenset()
+    waiting = frozenset(signature.waiting) if signature is not None else frozenset()
+    return judged(candidates, roles, States(ready=(frozenset(ready) | waiting) - running, running=running))
+
+
+def _taking_first(
+    judged_one: tuple[tuple[SeenText, Statement, Claim], Aim],
+) -> tuple[bool, bool, bool, float]:
     """Order claims: how workers take jobs before how schedulers move and reapers free them.
 
     Those run once for many polls of the workers; among equals SKIP LOCKED is what workers use.
     """
-    text, _, claim = one
+    (text, _, claim), aim = judged_one
     skips = claim.lock is not None and claim.lock.wait == "skip locked"
     return (
         claim.shape in ("unguarded", "guarded"),
         claim.limit_kind == "none" and not claim.by_key,
+        aim.verdict != "takes",
         -text.weight * (SKIPPING if skips else 1.0),
     )
+
+
+def _takes_all(claim: Claim) -> bool:
+    """Tell whether a claim is an UPDATE of whatever is ready: where nobody reads what it changed, orders move on by such ones too."""
+    return claim.shape == "guarded" and claim.limit_kind == "none" and not claim.by_key
 
 
 def _looks_alike(
@@ -696,6 +808,7 @@ def _states(
     claims: Sequence[Claim],
     signs: _Signs,
     polls: Sequence[tuple[Condition, ...]],
+    shown: Sequence[tuple[SeenText, Statement, Claim]],
 ) -> _States:
     state = roles.state
     if state is None or state not in columns:
@@ -758,7 +871,7 @@ def _states(
     ]
     claimed = [
         one.value
-        for _, statement, claim in signs.claims
+        for _, statement, claim in shown
         for write in statement.writes
         if write.kind == "update" and claim.writes
         for one in write.sets
@@ -824,13 +937,13 @@ def _shape(
             if index.key_columns and columns[roles.state].number == index.key_columns[0]
         ]
         if partial:
-            reasons.append(f"partial index on {roles.state}")
+            reasons.append(f"partial index on {quote_ident(roles.state)}")
             points += 3
         elif leading:
-            reasons.append(f"index led by {roles.state}")
+            reasons.append(f"index led by {quote_ident(roles.state)}")
             points += 1
         if states.ready or columns[roles.state].type_category in (_TIME_CATEGORY, "B"):
-            reasons.append(f"{roles.state} acts as state")
+            reasons.append(f"{quote_ident(roles.state)} acts as state")
             points += 1
     for name, what in (
         (roles.run_at, "run-at"),
@@ -838,7 +951,7 @@ def _shape(
         (roles.attempts, "attempts"),
     ):
         if name is not None:
-            reasons.append(f"{what} column {name}")
+            reasons.append(f"{what} column {quote_ident(name)}")
             points += 1
     return reasons, points
 

@@ -33,6 +33,7 @@ GENERATED: Final = "<!-- Made by python -m pgqdoctor.docs; do not edit. -->"
 
 NEEDS: Final = {
     needs.STATEMENTS: "statements and their counters from pg_stat_statements",
+    needs.CLAIMS: "the queue's claim, where pg_stat_statements is known to miss statements",
     needs.ACTIVITY: "what other roles' sessions do, from pg_stat_activity",
     needs.PLAN: "the plan of the claim, from EXPLAIN",
     needs.COUNTERS: "the tables' counters on a primary, from pg_stat_user_tables",

@@ -10,6 +10,7 @@ from pgqdoctor.config import override_limits
 from pgqdoctor.finding import Finding
 from pgqdoctor.observation import Lack, Observation
 from pgqdoctor.queue import Queue, build_queues
+from pgqdoctor.recommended import with_one_voice
 from pgqdoctor.registry import all_checks, check_named
 from pgqdoctor.report import Crashed, Report, Skipped, build_report
 
@@ -46,6 +47,8 @@ def diagnose(
             bounds = override_limits(check.limits, limits[check.id])
         targets: tuple[Queue | None, ...] = queues if check.scope == "queue" else (None,)
         for queue in targets:
+            if queue is not None and not check.applies(queue):
+                continue
             lack = _lack(seen, check, queue)
             if lack is not None:
                 skipped.append(
@@ -64,9 +67,9 @@ def diagnose(
                 crashed.append(Crashed(check=check.id, error=f"{type(error).__name__}: {error}{where}"))
                 continue
             findings.extend(one for one in found if one.key not in ignore)
-    return build_report(
-        seen, link_and_order(seen, queues, tuple(findings)), tuple(skipped), tuple(crashed), queues
-    )
+    ordered = link_and_order(seen, queues, tuple(findings))
+    report = build_report(seen, ordered, tuple(skipped), tuple(crashed), queues)
+    return with_one_voice(seen, queues, report, ordered)
 
 
 def _lack(seen: Observation, check: Check, queue: Queue | None) -> Lack | None:

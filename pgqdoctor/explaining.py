@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from pgqdoctor import claiming
+from pgqdoctor import claimcost, claiming
 from pgqdoctor.observation import Observation, PlanProbe
 from pgqdoctor.plan import walk
 from pgqdoctor.planfacts import ClaimPlanFacts, PlanLine, dead_walk, tree_lines
+from pgqdoctor.predicates import flat
 from pgqdoctor.queue import GENERIC, Queue, ReadPlan, SeenClaim, build_queues
 from pgqdoctor.report import ServerFacts, Tool, notes_of, server_facts
 from pgqdoctor.sqlfacts import ClaimShape
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, percent, plural, shortened
 
 SCHEMA: Final = "pgqdoctor.explain/1"
@@ -112,13 +114,15 @@ def _queue(queue: Queue) -> ExplainedQueue:
 def _plan(queue: Queue, probe: PlanProbe, read: ReadPlan | None) -> ExplainedPlan:
     claim = _claim(queue, probe)
     shape: ClaimShape = claim.claim.shape if claim is not None else "unknown"
-    index = _missing_index(queue, claim, read) if read is not None and probe.mode != GENERIC else None
+    index, expect = (
+        _missing_index(queue, claim, read) if read is not None and probe.mode != GENERIC else None
+    ) or (None, "")
     if read is None:
         says: tuple[str, ...] = ()
     elif probe.mode == GENERIC:
         says = tuple(_generic(queue, read))
     else:
-        says = tuple(_meaning(read.facts, index))
+        says = tuple(_meaning(read.facts, expect))
     return ExplainedPlan(
         mode=probe.mode,
         how=MODES.get(probe.mode, probe.mode),
@@ -140,36 +144,47 @@ def _claim(queue: Queue, probe: PlanProbe) -> SeenClaim | None:
     return found or next(iter(queue.claims), None)
 
 
-def _missing_index(queue: Queue, claim: SeenClaim | None, read: ReadPlan | None) -> str | None:
-    """Return the CREATE INDEX for a claim that reads in vain or sorts, None where an index serves it."""
+def _missing_index(queue: Queue, claim: SeenClaim | None, read: ReadPlan | None) -> tuple[str, str] | None:
+    """Return the CREATE INDEX for a claim that reads in vain or sorts, and what to expect of it; None where an index serves it."""
     if claim is None or read is None:
         return None
     facts = read.facts
     in_vain = bool(facts.rows_removed_by_filter) or facts.sort is not None or not facts.indexes
     if not in_vain or (facts.buffers is not None and facts.buffers <= claiming.SERVED_BUFFERS):
         return None
+    if not _asks_ready(queue, claim):
+        return None
     advice = claiming.index_for(queue, claim.claim.conditions, claim.claim.order)
     if advice is None or claiming.served_already(queue, advice) is not None:
         return None
-    built = claiming.create_index(queue, advice, title="", expect="")
-    return next((one for one in built.sql if one.startswith("CREATE INDEX")), None)
+    if claim.claim.order and not advice.ordered:
+        # The order is an expression: every ready job would be sorted all the same.
+        return None
+    built = claiming.create_index(queue, advice, title="", expect=claimcost.served(queue, advice))
+    return next(((one, built.expect) for one in built.sql if one.startswith("CREATE INDEX")), None)
+
+
+def _asks_ready(queue: Queue, claim: SeenClaim) -> bool:
+    """Tell whether an index of the ready jobs is one for this claim: it is the queue's own, or its text says which state it asks for."""
+    state = queue.identity.roles.state
+    if state is None or claim.seen.statement.text == queue.identity.claim_sql:
+        return True
+    tests = [one for one in flat(claim.claim.conditions) if one.column == state]
+    return not any(value.startswith("$") for one in tests for value in one.values)
 
 
 # What it means
 
 
-def _meaning(facts: ClaimPlanFacts, index: str | None) -> Iterator[str]:
+def _meaning(facts: ClaimPlanFacts, expect: str) -> Iterator[str]:
     yield from _cost(facts)
     yield from _in_vain(facts)
     yield from _order(facts)
     yield from _repeated(facts)
     yield from _dead(facts)
     yield from _estimate(facts)
-    if index is not None:
-        yield (
-            f"No index serves this claim. With the one below it reads about {claiming.SERVED_BUFFERS} buffers for a job, however many "
-            "finished jobs are kept."
-        )
+    if expect:
+        yield f"No index serves this claim. With the one below {expect}, however many finished jobs are kept."
 
 
 def _cost(facts: ClaimPlanFacts) -> Iterator[str]:
@@ -216,7 +231,7 @@ def _order(facts: ClaimPlanFacts) -> Iterator[str]:
         kept = f"; the index gives the order of {', '.join(sort.presorted)} only" if sort.presorted else ""
         yield f"{many} {verb} sorted{where} by {keys} to find the first{kept}: no index used here gives the claim's order."
     elif facts.indexes and facts.order_from_index:
-        yield f"Index {facts.index} leads to the job in the claim's order; nothing is sorted."
+        yield f"Index {quote_ident(facts.index or '')} leads to the job in the claim's order; nothing is sorted."
     elif not facts.indexes:
         yield f"No index is used: {facts.scan_type}."
 
@@ -279,7 +294,9 @@ def _same_claim(one: PlanProbe, other: PlanProbe) -> bool:
 
 def _way(facts: ClaimPlanFacts) -> str:
     return (
-        f"{facts.scan_type} on index {facts.index}" if facts.index else f"{facts.scan_type} without an index"
+        f"{facts.scan_type} on index {quote_ident(facts.index)}"
+        if facts.index
+        else f"{facts.scan_type} without an index"
     )
 
 

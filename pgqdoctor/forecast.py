@@ -20,6 +20,9 @@ SLOW_CLAIM_MS: Final = 100.0
 """Milliseconds: at this cost one connection claims ten jobs per second, and every backend that claims keeps a core busy."""
 FARTHEST_S: Final = 10 * 365 * 86_400.0
 """Seconds: a straight line through a few seconds says nothing about the time beyond ten years."""
+HARM_WITHIN_S: Final = 86_400.0
+"""Seconds: one day. Until then somebody looks again in any case, and a line through a window of seconds foretells no further than
+the next daily peak. What comes later is left out of texts; ids and wraparound, which change over weeks, have limits of their own."""
 COUNTERS_LATE_S: Final = 1.0
 """Seconds by which a table's counters may be late (PGSTAT_MIN_INTERVAL in pgstat.c): over a window of ten seconds an error of a tenth."""
 LEAST_BACKLOG_S: Final = 10.0
@@ -52,7 +55,12 @@ def evidence(what: str, forecast: Forecast | None) -> tuple[Evidence, ...]:
 
 def sentence(forecast: Forecast | None) -> str:
     """Return a forecast as a sentence that follows others, "" for none."""
-    return "" if forecast is None else f" If it goes on, {forecast.what}."
+    return "" if forecast is None or not matters(forecast) else f" If it goes on, {forecast.what}."
+
+
+def matters(forecast: Forecast) -> bool:
+    """Tell whether a forecast is near enough to be told: a backlog that grows has no end, and matters now."""
+    return forecast.seconds is None or forecast.seconds <= HARM_WITHIN_S
 
 
 def time_until(now: float, limit: float, per_second: float) -> float | None:
@@ -73,10 +81,10 @@ def exhausted(
     if seconds is None:
         return None
     return Forecast(
-        what=f"{what} is used up in about {duration(seconds)}",
+        what=f"{what} is used up in about {duration(seconds)}" if seconds else f"{what} is used up",
         queue=queue,
         seconds=seconds,
-        how=f"{count(limit - used)} of {count(limit)} {unit} left, {rate(per_second)}",
+        how=f"{count(max(limit - used, 0))} of {count(limit)} {unit} left, {rate(per_second)} used",
     )
 
 
@@ -110,12 +118,12 @@ def claim_cost(seen: Observation, queue: Queue, *, limit_ms: float = SLOW_CLAIM_
     if seconds is None or (vacuuming.held_horizon(seen) is None and _vacuumed_within(seen, queue, seconds)):
         return None
     how = (
-        f"{took:.1f} ms and {count(walk.buffers)} buffers now with {count(queue.churn.dead_last)} dead rows, "
+        f"{duration(took / 1000)} and {count(walk.buffers)} buffers now with {count(queue.churn.dead_last)} dead rows, "
         f"{rate(making)} more"
     )
     if seconds == 0:
         return Forecast(
-            what=f"a claim of {queue.name} takes {took:.0f} ms already",
+            what=f"a claim of {queue.name} takes {duration(took / 1000)} already",
             queue=queue.name,
             seconds=0.0,
             how=how,
@@ -156,7 +164,7 @@ def backlog(queue: Queue, *, finished_per_s: float | None) -> Forecast | None:
     if ready < LEAST_BACKLOG_S * finished_per_s or abs(gaining) <= noise * max(arriving, finished_per_s):
         return None
     exact = queue.probe is not None and queue.probe.ready_exact
-    how = f"{plural(ready, 'ready job')}{'' if exact else ' at least'}, {rate(arriving)} arrive, {rate(finished_per_s)} finish"
+    how = f"{plural(ready, 'ready job')}{'' if exact else ' at least'}, {count(arriving)} arrive and {count(finished_per_s)} finish per second"
     if gaining < 0:
         return Forecast(
             what=f"the backlog of {queue.name} grows by {rate(-gaining)}, {count(-gaining * 3600)} jobs an hour",
@@ -188,6 +196,6 @@ def piled_up(queue: Queue, *, growing_per_s: float, seconds: float = 3_600.0) ->
 
 
 def forecasts(seen: Observation, queue: Queue, *, finished_per_s: float | None) -> tuple[Forecast, ...]:
-    """Return what the rates of the window foretell of one queue."""
+    """Return what the rates of the window foretell of one queue within HARM_WITHIN_S."""
     found = (claim_cost(seen, queue), backlog(queue, finished_per_s=finished_per_s))
-    return tuple(one for one in found if one is not None)
+    return tuple(one for one in found if one is not None and matters(one))

@@ -18,8 +18,10 @@ from pgqdoctor.observation import Observation, Server
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition, Read, Write
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqltext import Unparsable, parse, split
 from pgqdoctor.statements import SeenStatement
+from pgqdoctor.words import duration
 
 DAY_S: Final = 86_400.0
 
@@ -227,14 +229,14 @@ def why_kept(seen: Observation, queue: Queue, index: IndexRow, *, least_age_s: f
     if index.primary:
         return "it is the primary key"
     if index.constraint is not None:
-        return f"it enforces the constraint {index.constraint}"
+        return f"it enforces the constraint {quote_ident(index.constraint)}"
     if index.unique:
         return "it keeps values unique"
     if index.replica_identity:
         return "it is the replica identity"
     foreign_key = supports_foreign_key(queue, index)
     if foreign_key is not None:
-        return f"it serves the foreign key {foreign_key}"
+        return f"it serves the foreign key {quote_ident(foreign_key)}"
     if serves_claim(queue, index):
         return "the claim uses it"
     if queue.table.kind == "p":
@@ -251,7 +253,7 @@ def why_kept(seen: Observation, queue: Queue, index: IndexRow, *, least_age_s: f
     if age is None:
         return "it has never been scanned, and how long its scans have been counted is not known"
     if age < least_age_s:
-        return f"it has never been scanned, but scans have been counted for {age / DAY_S:.1f} days only"
+        return f"it has never been scanned, but scans have been counted for {duration(age)} only"
     if seen.server.in_recovery:
         return "a standby counts its own scans only"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pgqdoctor import claiming, indexfacts, pageroom, remedy, vacuuming
+from pgqdoctor import claimcost, claiming, indexfacts, pageroom, remedy, vacuuming
 from pgqdoctor.designs import (
     ENTRY_BUFFERS,
     FEW,
@@ -21,8 +21,9 @@ from pgqdoctor.designs import (
 )
 from pgqdoctor.indexfacts import SeenUpdate
 from pgqdoctor.rows import IndexRow
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.trianglefacts import Corner, CornerName, Knob, KnobVerdict, Recommendation
-from pgqdoctor.words import count, duration, percent, rate, size
+from pgqdoctor.words import buffers, count, duration, percent, rate, size
 
 
 class Advice:
@@ -31,6 +32,9 @@ class Advice:
     def __init__(self, reckoning: Reckoning, today: Corner, others: Sequence[Corner]) -> None:
         self.its, self.today, self.others = reckoning, today, others
         self.other_side = next((one for one in others if is_served(one.name) != reckoning.served), None)
+
+        # Figures of a design are those of one job; a claim that takes a batch reads as many for each.
+        self.each = " for each job" if reckoning.batch > 1 else ""
 
     # -- the recommendation ----------------------------------------------------------------------
 
@@ -51,7 +55,7 @@ class Advice:
 
     def _claim_side(self) -> Recommendation | None:
         its, queue = self.its, self.its.queue
-        if its.advice is None:
+        if its.advice is None or not its.orders():
             return None
         present = claiming.served_already(queue, its.advice)
         saved = self.saved_per_claim()
@@ -63,7 +67,7 @@ class Advice:
                 action="use-index",
                 title=f"Let the claim use {name}, which is there",
                 reason=(
-                    f"its plan does not take the index and reads {count(self.today.claim_buffers or 0)} buffers; another index "
+                    f"its plan does not take the index and reads {buffers(self.today.claim_buffers or 0)}; another index "
                     "would be passed by in the same way"
                 ),
             )
@@ -73,24 +77,19 @@ class Advice:
         after = (
             ""
             if other is None or other.claim_buffers is None
-            else f" instead of {count(other.claim_buffers)}"
+            else f", and would read about {buffers(other.claim_buffers)} through it"
         )
         return Recommendation(
             action="create-index",
             title=f"Create the claim's index on ({', '.join(its.advice.columns)})",
-            reason=(
-                f"a claim reads {count(self.today.claim_buffers or 0)} buffers{after}; "
-                + "; ".join(self.break_even()[-1:])
-            ),
+            reason=f"a claim reads {buffers(self.today.claim_buffers or 0)}{self.each} without an index of its own{after}",
             remedies=(
                 claiming.create_index(
                     queue,
                     its.advice,
                     title=f"Create the claim's index on ({', '.join(its.advice.columns)})",
                     expect=(
-                        f"a claim reads about {count(other.claim_buffers)} buffers instead of {count(self.today.claim_buffers or 0)}"
-                        if other is not None and other.claim_buffers is not None
-                        else "a claim reads a few buffers"
+                        f"{claimcost.served(queue, its.advice)} instead of {count(self.today.claim_buffers or 0)}"
                     ),
                 ),
             ),
@@ -141,13 +140,18 @@ class Advice:
         claims = self.its.claims_per_s
         weight = in_buffers(costs)
         lines = (
-            f"saves {count(saved)} buffers a claim * {rate(claims)} claims = {rate(max(saved, 0) * claims)} buffers",
-            f"costs {rate(costs[0])} index entries * {ENTRY_BUFFERS:g} + {size(costs[1])}/s of WAL / 8 kB * {WAL_PAGE_BUFFERS:g} = "
-            f"{rate(weight)} buffers",
+            f"it saves {buffers(max(saved, 0))} a claim, {buffers(max(saved, 0) * claims)} per second at {rate(claims)} claims",
+            f"it costs {count(max(costs[0], 0))} index entries and {size(max(costs[1], 0))} of WAL per second, which weigh as much as "
+            f"{buffers(max(weight, 0))} per second (an entry as {ENTRY_BUFFERS:g}, a page of WAL as {WAL_PAGE_BUFFERS:g})",
         )
         if saved <= 0:
-            return (*lines, "it saves nothing at any rate")
-        return (*lines, f"it pays from {rate(max(weight, 0) / saved)} claims on, and {rate(claims)} are made")
+            return (*lines, "it saves nothing, however often claims run")
+        if weight <= 0:
+            return (lines[0], "it costs nothing while rows are written as in the window")
+        return (
+            *lines,
+            f"it is worth it from {rate(PAYS * weight / saved)} claims on, where it saves {PAYS:g} times what it costs; {rate(claims)} were seen",
+        )
 
     def _wasteful(self) -> Recommendation | None:
         """An index that claims do not need and that blocks updates nothing else blocks."""
@@ -162,7 +166,7 @@ class Advice:
         if kept is not None:
             return Recommendation(
                 action="remove-blocker",
-                title=f"Set {', '.join(_set_by(its.updates, index))} less often, or do without {name}",
+                title=f"Set {', '.join(map(quote_ident, _set_by(its.updates, index)))} less often, or do without {name}",
                 reason=f"{reason}. It is not for dropping unseen: {kept}",
             )
         return Recommendation(
@@ -201,8 +205,8 @@ class Advice:
             action="set-fillfactor",
             title=title,
             reason=(
-                f"{percent(lacking[0] / lacking[1])} of the updates that no index blocks find no room on their page; "
-                f"{its.room.arithmetic()[-1]}"
+                f"{percent(lacking[0] / lacking[1])} of the updates that no index keeps from being heap-only find no room on their page, and "
+                f"{its.room.reason()}"
             ),
             remedies=tuple(
                 remedy.set_storage(
@@ -234,31 +238,41 @@ class Advice:
         its, today, other = self.its, self.today, self.other_side
         reasons = []
         if its.served:
-            at = f" at {count(today.claim_buffers)} buffers" if today.claim_buffers is not None else ""
-            by = f" by {its.serving.name}" if its.serving is not None else ""
-            dead = its.dead_buffers()
+            at = (
+                f" and reads {buffers(today.claim_buffers)}{self.each}"
+                if today.claim_buffers is not None
+                else ""
+            )
+            by = f" by {quote_ident(its.serving.name)}" if its.serving is not None else ""
+            dead = its.dead_buffers() / its.batch
             fault = (
-                f", {count(dead)} of them on entries of dead rows, which is no fault of the index"
+                f", {count(dead)} of them for entries of dead rows, which is no fault of the index"
                 if dead
                 else ""
             )
             reasons.append(f"the claim is served{by}{at}{fault}")
             if other is not None and other.claim_buffers is not None:
                 reasons.append(
-                    f"without it a claim would read {count(other.claim_buffers)} with the table as it is, and more with each job that "
-                    f"is finished and kept"
-                    + (f", for {_hot(other)} heap-only updates" if its.churn.updated else "")
+                    f"without it a claim would read about {buffers(other.claim_buffers)}{self.each} with the table as it is, and more with each job "
+                    "that is finished and kept"
+                    + (f", and {_hot(other)} of the updates would be heap-only" if its.churn.updated else "")
                 )
         elif its.advice is None:
             reasons.append("no index that would serve the claim could be told from its conditions")
+        elif not its.orders():
+            reasons.append(
+                "no index can give the order the claim asks for, which is an expression, so each claim would sort all the same"
+            )
         elif claiming.served_already(its.queue, its.advice) is None:
             saved = self.saved_per_claim()
             if saved is None:
                 reasons.append("what an index would save could not be told")
             elif saved < LEAST_SAVED:
-                reasons.append(f"an index would save a claim {count(max(saved, 0))} buffers only")
+                reasons.append(f"an index would save a claim {buffers(max(saved, 0))} only")
             else:
-                reasons.append("an index does not pay: " + "; ".join(self.break_even()))
+                reasons.append(
+                    "an index for the claim would cost more than it saves: " + "; ".join(self.break_even())
+                )
         reasons.append(self._fillfactor_reason())
         return Recommendation(action="leave", title="Leave it as it is", reason="; ".join(reasons))
 
@@ -279,7 +293,7 @@ class Advice:
             wanted = f"({', '.join(its.advice.columns)}){predicate}"
         verdict: KnobVerdict
         if its.served:
-            name = its.serving.name if its.serving is not None else "an index on each partition"
+            name = quote_ident(its.serving.name) if its.serving is not None else "an index on each partition"
             verdict, reason = "keep", "the claim finds its job through it"
             today, wanted = name, None
         elif recommendation.action == "create-index":
@@ -289,6 +303,9 @@ class Advice:
             wanted = None
         elif wanted is None:
             today, verdict, reason = "none", "not known", "the claim's conditions do not tell what to index"
+        elif not its.orders():
+            today, verdict, wanted = "none", "cannot help", None
+            reason = "the claim's order is an expression that no index gives, so each claim would sort all the same"
         elif self.saved_per_claim() is None or its.claims_per_s <= 0:
             today, verdict, reason = "none", "not known", "what it would save could not be weighed"
         else:
@@ -338,7 +355,8 @@ class Advice:
             for blocker in one.blockers[:1]:
                 names.setdefault(blocker.index.name, {}).update(dict.fromkeys(blocker.columns))
         return " and ".join(
-            f"{', '.join(columns)}, which {index} mentions" for index, columns in list(names.items())[:2]
+            f"{', '.join(map(quote_ident, columns))}, which {quote_ident(index)} mentions"
+            for index, columns in list(names.items())[:2]
         )
 
     def _fillfactor_knob(self, recommendation: Recommendation) -> Knob:
@@ -375,27 +393,35 @@ class Advice:
         naptime = vacuuming.parameter(leaf.table, queue.catalog, "autovacuum_naptime")
         today = f"threshold {base:g}, scale factor {scale:g}"
         lines = [
-            f"comes after {count(base)} + {scale:g} * {count(max(leaf.table.rows, 0))} rows = {count(leaf.trigger)} dead rows"
+            f"a vacuum is due after {count(leaf.trigger)} dead rows: {count(base)} and {percent(scale)} of {count(max(leaf.table.rows, 0))} rows"
         ]
         computed = None
         if leaf.making > 0:
             threshold, period = vacuuming.threshold_for(leaf.making, naptime)
             computed = f"threshold {threshold}, scale factor 0"
             lines.append(
-                f"{rate(leaf.making)} dead rows that only vacuum removes * {duration(naptime)} of autovacuum_naptime = "
-                f"{count(leaf.making * naptime)}, between {count(vacuuming.LEAST_THRESHOLD)} and {count(vacuuming.MOST_THRESHOLD)}: "
-                f"{count(threshold)}, one vacuum every {duration(period)}"
+                f"{count(leaf.making)} dead rows per second can be removed by vacuum only, {count(leaf.making * naptime)} in one autovacuum_naptime of "
+                f"{duration(naptime)}; a threshold of {count(threshold)} (never below {count(vacuuming.LEAST_THRESHOLD)} nor above "
+                f"{count(vacuuming.MOST_THRESHOLD)}) means one vacuum every {duration(period)}"
             )
         verdict: KnobVerdict
         if its.held is not None:
             verdict, reason = "cannot help", "no setting removes a row while the horizon is held"
         elif not (vacuuming.server_allows(queue.catalog) and leaf.enabled):
-            verdict, reason, today = "change", "it is switched off", "off"
+            today, lines = "off", []
+            if leaf.making > 0:
+                verdict, reason, computed = "change", "dead rows stay until it is on again", "on"
+            else:
+                verdict, reason, computed = (
+                    "keep",
+                    "no row died in the window that a vacuum would remove",
+                    None,
+                )
         elif leaf.trigger >= vacuuming.FAR_TRIGGER and leaf.making >= 1.0:
             verdict = "change"
-            reason = f"{count(leaf.trigger)} dead rows may pile up before it comes, every {duration(leaf.trigger / leaf.making)}"
+            reason = f"{count(leaf.trigger)} dead rows pile up before a vacuum is due, which takes {duration(leaf.trigger / leaf.making)}"
         else:
-            verdict, reason = "keep", f"it comes after {count(leaf.trigger)} dead rows"
+            verdict, reason = "keep", f"a vacuum is due after {count(leaf.trigger)} dead rows"
             computed = None
         yield Knob(
             name="autovacuum",

@@ -137,6 +137,8 @@ class _Run:
     lacks: tuple[Lack, ...] = ()
     look_due: float = 0.0
     moved: bool = True
+    gaps: tuple[Lack, ...] = ()
+    gaps_of: tuple[QueueIdentity, ...] | None = None
 
 
 class Poller(threading.Thread):
@@ -264,6 +266,7 @@ class Poller(threading.Thread):
         if fresh.watched == run.watched:
             fresh.first, fresh.last, fresh.moved = run.first, run.last, False
         fresh.identities, fresh.scene = run.identities, run.scene
+        fresh.gaps, fresh.gaps_of = run.gaps, run.gaps_of
         return fresh
 
     def _sample_until(self, due: float, run: _Run) -> tuple[tuple[Sample, ...], float]:
@@ -322,6 +325,11 @@ class Poller(threading.Thread):
         if run.first is None or run.last is None:
             return
         run.identities, run.texts = run.observer.identify(run.catalog, run.seen, run.first, run.last)
+        if run.gaps_of != run.identities:
+            # Once for what was told: their ages would make every scene a new one.
+            with self._asking():
+                run.gaps = run.observer.statement_gaps(run.catalog, run.identities)
+            run.gaps_of = run.identities
         scene = Scene(
             tool_version=__version__,
             server=run.observer.link.server,
@@ -329,7 +337,7 @@ class Poller(threading.Thread):
             statement_texts=run.statement_texts,
             queues=run.identities,
             looked_for=LOOKED_FOR,
-            lacks=run.lacks,
+            lacks=tuple(dict.fromkeys((*run.lacks, *run.gaps))),
         )
         if scene != run.scene:
             run.scene = scene

@@ -227,6 +227,8 @@ class QueueIdentity:
     claim_source: str | None
     functions: tuple[int, ...] = ()
     """Oids of the functions whose bodies claim from it."""
+    other_keys: tuple[str, ...] = ()
+    """Keys, as in ``claim_keys``, of statements in the form of a claim that finish jobs, put them back or clear them away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +308,48 @@ class AttemptsProbe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedKind:
+    """How soon jobs of one kind were taken before, and which of them wait now; ``name`` is None where all are of one kind.
+
+    ``jobs`` that were taken before were seen, of which ``waits_s`` are the seconds from ready to taken and ``runs_s`` those from
+    taken to finished, both in order and thinned to evenly spaced ranks. They became ready over ``span_s`` seconds before the last
+    of them was taken, ``last_taken_age_s`` ago. Since then ``waiting`` jobs became ready and wait still, the oldest for
+    ``waiting_s`` seconds.
+    """
+
+    name: str | None
+    jobs: int
+    waits_s: tuple[float, ...]
+    runs_s: tuple[float, ...]
+    span_s: float
+    last_taken_age_s: float | None
+    waiting: int
+    waiting_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedProbe:
+    """A bounded look at whether anybody serves the queue, taken only where a ready job has waited for a minute; see pgqdoctor.serving.
+
+    ``column`` is the time by which jobs count as taken, "" where the table keeps none; ``kind_column`` is the one that tells the
+    kinds apart, "" for none.
+    """
+
+    column: str = ""
+    kind_column: str = ""
+    kinds: tuple[ServedKind, ...] = ()
+    """Those with the oldest ready jobs."""
+    connected: int = 0
+    """Idle sessions whose last statement claims, changes or deletes jobs of the queue."""
+    last_asked_s: float | None = None
+    """Seconds since the last of them did so."""
+    statements_age_s: float | None = None
+    """Seconds since pg_stat_statements was reset, None where it does not tell."""
+    paused: str | None = None
+    """The column of a neighbouring table that marks a queue as paused now, None for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSpace:
     """What pgstattuple says about one small relation: ``used`` is the share of its space that entries or rows take up, 0 to 1.
 
@@ -337,6 +381,7 @@ class QueueProbe:
     whole_plans: tuple[PlanProbe, ...] = ()
     """Plans, never executed, of whole claim statements whose LIMIT a join may execute again."""
     attempts: AttemptsProbe | None = None
+    served: ServedProbe | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +426,14 @@ class Observation:
     def restarted(self) -> bool:
         """True where the server restarted between the readings, so that counters cannot be compared."""
         return self.last.database.started_s + 1.0 < self.first.database.started_s + self.seconds
+
+    @property
+    def counters_lost(self) -> bool:
+        """True where the cumulative statistics began anew between the readings, and cannot be compared.
+
+        After a backend's crash the server recovers within the same postmaster: its start is the old one, its counters are gone.
+        """
+        return self.restarted or self.last.database.commits < self.first.database.commits
 
     def probe_of(self, oid: int) -> QueueProbe | None:
         """Return the one-time readings of a queue, or None."""

@@ -14,6 +14,7 @@ from pgqdoctor import vacuuming
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TableRow
+from pgqdoctor.words import count, duration, plural
 
 PAGE_BYTES: Final = 8192
 PAGE_HEADER_BYTES: Final = 24
@@ -53,15 +54,22 @@ class PageRoom:
     def arithmetic(self) -> tuple[str, ...]:
         """Return how the fillfactor comes about, a line per step."""
         lives = (
-            "" if self.updates_per_life is None else f", {self.updates_per_life:.1f} updates per row's life"
+            ""
+            if self.updates_per_life is None
+            else f"; a row is updated {count(self.updates_per_life)} times in its life"
         )
         left = 100 * (self.rows_per_page - self.spare) // self.rows_per_page
         return (
-            f"rows on a full page: ({PAGE_BYTES:,} - {PAGE_HEADER_BYTES}) / {self.row_bytes:,} bytes = {self.rows_per_page:,}",
-            f"versions it needs room for: {self.updates_per_page:.1f} updates of a page in {self.lag_s:.1f} s before it can be pruned{lives}: "
-            f"{self.spare:,}",
-            f"fillfactor: ({self.rows_per_page:,} - {self.spare:,}) / {self.rows_per_page:,} = {left}%, in steps of {STEP}: {self.fillfactor}",
+            f"a page of {PAGE_BYTES:,} bytes holds {plural(self.rows_per_page, 'row')} of {self.row_bytes:,} bytes",
+            f"each page is updated {count(self.updates_per_page)} times in the {duration(self.lag_s)} before old versions can be pruned{lives}: "
+            f"room for {plural(self.spare, 'version')} is needed",
+            f"{count(self.rows_per_page - self.spare)} of {count(self.rows_per_page)} rows are {left}% of the page; in steps of {STEP}, "
+            f"fillfactor {self.fillfactor}",
         )
+
+    def reason(self) -> str:
+        """Return in one clause why pages need this fillfactor."""
+        return f"each page needs room for {plural(self.spare, 'more version')} beside its {plural(self.rows_per_page - self.spare, 'row')}"
 
 
 def page_room(seen: Observation, queue: Queue, *, least: int = 50, most: int = 90) -> PageRoom | None:

@@ -138,7 +138,7 @@ class Queue:
             SeenClaim(seen=one, claim=claim)
             for one in self.statements
             for claim in one.statement.claims
-            if self.is_this(claim.table)
+            if self.is_this(claim.table) and one.key not in self.identity.other_keys
         ]
         found.sort(key=lambda one: (-one.seen.calls, -one.seen.samples, -one.seen.all_calls))
         return tuple(found)

@@ -24,6 +24,7 @@ from pgqdoctor.observation import (
     PlanProbe,
     QueueIdentity,
     SampledSession,
+    ServedKind,
     Server,
     StuckProbe,
 )
@@ -117,6 +118,7 @@ class _Redactor:
                 "error": self.sentence,
             },
             StuckProbe: {"examples": lambda keys: tuple(map(self.named("key"), keys))},
+            ServedKind: {"name": self.literal},
             AttemptsProbe: {"examples": lambda keys: tuple(map(self.named("key"), keys))},
             Lack: {"reason": self.sentence, "grant": self.sentence},
         }

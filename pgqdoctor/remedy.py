@@ -181,6 +181,11 @@ def corrected_statement(
     )
 
 
+def change_application(*, title: str, expect: str, risk: str) -> Remedy:
+    """Work on the application for which no statement can be printed."""
+    return corrected_statement(sql=(), title=title, expect=expect, risk=risk)
+
+
 def change_setting(
     *,
     name: str,
@@ -211,6 +216,27 @@ def change_setting(
         lock="",
         blocks="nothing",
         restart=restart,
+        risk=risk,
+        expect=expect,
+    )
+
+
+def change_role_setting(
+    *, role: str, database: str, name: str, value: str, title: str, expect: str, risk: str
+) -> Remedy:
+    """Change a setting for one role in one database: sessions that connect afterwards have it.
+
+    What the role had before is not observed, so the undo resets it; \\drds of psql shows it beforehand.
+    """
+    whom = f"ALTER ROLE {quote_ident(role)} IN DATABASE {quote_ident(database)}"
+    return Remedy(
+        title=title,
+        kind="setting",
+        sql=(f"{whom} SET {name} = {literal(value)};",),
+        undo=(f"{whom} RESET {name};",),
+        lock="",
+        blocks="nothing",
+        restart=False,
         risk=risk,
         expect=expect,
     )

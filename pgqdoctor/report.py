@@ -10,6 +10,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim, build_queues
 from pgqdoctor.taking import taken
 from pgqdoctor.triangle import Triangle, triangle_of
+from pgqdoctor.words import duration
 
 SCHEMA = "pgqdoctor.report/1"
 
@@ -175,6 +176,18 @@ def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
     return worst([one.severity for one in findings]) or "healthy"
 
 
+def left_waiting(report: Report) -> tuple[QueueFacts, ...]:
+    """Return the queues in which a job has waited for longer than the window, and no claim was seen."""
+    return tuple(
+        one
+        for one in report.queues
+        if one.ready.rows
+        and (one.ready.oldest_age_s is None or one.ready.oldest_age_s >= report.window.seconds)
+        and not one.rates.claimed_per_s
+        and not one.rates.updates_per_s
+    )
+
+
 def verdict_reaches(report: Report, fail_on: FailOn) -> bool:
     """Tell whether the verdict is at or above the severity at which the command fails."""
     return report.verdict != "healthy" and _RANK[report.verdict] >= _RANK[fail_on]
@@ -251,9 +264,14 @@ def notes_of(seen: Observation) -> tuple[str, ...]:
             "Possible queues that no claim was seen for: " + ", ".join(maybe) + ". Name one with --queue."
         )
     if seen.interrupted:
-        notes.append(f"The window was cut short after {seen.seconds:.1f} s.")
+        notes.append(f"The window was cut short after {duration(seen.seconds)}.")
     if seen.restarted:
         notes.append("The server restarted during the window: counters before and after cannot be compared.")
+    elif seen.counters_lost:
+        notes.append(
+            "The statistics of the database began anew during the window, as after a crash of a backend or a reset: counters before "
+            "and after cannot be compared."
+        )
     notes.extend(
         f"{one.what}: {one.reason}" + (f" ({one.grant})" if one.grant else "")
         for one in seen.lacks

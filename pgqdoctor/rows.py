@@ -177,6 +177,16 @@ class StatementTextRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatementsInfoRow:
+    """How pg_stat_statements counts: what it dropped for want of room, and seconds since it was reset (None before 1.9)."""
+
+    evictions: int | None
+    reset_s: float | None
+    most: int
+    track: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlruRow:
     """One row of pg_stat_slru under its name of version 17 (multixact_member, subtransaction, ...)."""
 

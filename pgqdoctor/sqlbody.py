@@ -43,11 +43,15 @@ class _Block:
 
 @dataclass(slots=True)
 class _Piece:
-    """A statement cut out, with the blocks whose body (not whose handlers) it stands in."""
+    """A statement cut out, with the blocks whose body (not whose handlers) it stands in.
+
+    ``one_row`` is true for SELECT ... INTO: PL/pgSQL stops it after the first row (after the second under STRICT).
+    """
 
     text: str
     offset: int
     blocks: tuple[_Block, ...]
+    one_row: bool = False
 
 
 @dataclass(slots=True)
@@ -168,7 +172,13 @@ def _function(
     for piece in pieces:
         reading: Reading = read_in_function(piece.text, variables, prefer_columns)
         for statement in reading.statements:
-            statements.append(replace(statement, offset=statement.offset + piece.offset))
+            claims = tuple(
+                replace(claim, limit_kind="constant", limit=1)
+                if piece.one_row and claim.limit_kind == "none"
+                else claim
+                for claim in statement.claims
+            )
+            statements.append(replace(statement, offset=statement.offset + piece.offset, claims=claims))
             guarded.append(any(block.catches for block in piece.blocks))
         unread.extend(replace(each, offset=each.offset + piece.offset) for each in reading.unread)
     return FunctionBody(
@@ -448,6 +458,7 @@ class _Cutter:
             text = "SELECT " + text[7:]
         depth = 0
         at = start
+        one_row = False
         while at < end:
             token = self.tokens[at]
             if token.name in _OPEN:
@@ -458,10 +469,11 @@ class _Cutter:
                 stop = self.targets_end(at, end)
                 left, right = token.start - first, self.tokens[stop - 1].end + 1 - first
                 text = text[:left] + " " * (right - left) + text[right:]
+                one_row = self.word(start) == "select"
                 at = stop
                 continue
             at += 1
-        self.cut.pieces.append(_Piece(text, first, self.enclosing()))
+        self.cut.pieces.append(_Piece(text, first, self.enclosing(), one_row))
 
     def targets_end(self, into: int, end: int) -> int:
         """Return the position after ``INTO [STRICT] target [, ...]``."""

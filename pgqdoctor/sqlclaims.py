@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pglast import ast, enums
@@ -28,8 +28,18 @@ from pgqdoctor.sqlconditions import Reader, limit_of, order_of, same_table
 from pgqdoctor.sqlfacts import Assignment, Claim, ClaimShape, Condition, TableName
 from pgqdoctor.sqllocks import Locked, locks_of
 from pgqdoctor.sqlonce import repeats
-from pgqdoctor.sqlscope import Item, Level, Tree, column_name, dotted, expression_nodes
-from pgqdoctor.sqlwords import names_one_row, pins_row, purpose, tests_state
+from pgqdoctor.sqlscope import Item, Level, Tree, column_name, conjuncts, dotted, expression_nodes
+from pgqdoctor.sqlwords import (
+    AT_WORK,
+    READY,
+    asks_taken,
+    is_key,
+    marks_worker,
+    names_one_row,
+    pins_row,
+    purpose,
+    tests_state,
+)
 
 ADVISORY_LOCKS = frozenset(
     {
@@ -59,7 +69,7 @@ def claims_of(tree: Tree, reader: Reader) -> tuple[Found, ...]:
     found = [*finder.locking(), *finder.advisory()]
     taken = [each.claim.table for each in found]
     for level in tree.levels:
-        if level.kind not in ("update", "delete") or level.target is None:
+        if level.kind not in ("update", "delete", "merge") or level.target is None:
             continue
         if not any(same_table(level.target.table, table) for table in taken):
             claim = finder.writing(level)
@@ -73,6 +83,7 @@ class _Finder:
         self.tree = tree
         self.reader = reader
         self.by_node = {id(level.node): level for level in tree.levels}
+        self.bounds: dict[int, Level] = {}
         tops = [level for level in tree.levels if level.how in ("top", "setop") and level.parent is None]
         self.returns = any(level.kind == "select" or level.returning for level in tops)
 
@@ -123,7 +134,7 @@ class _Finder:
         inner = [each for each in self.finders(level, table) if each not in levels and not each.locking]
         conditions = self.merged([*levels, *inner])
         node = next(
-            (each.limit for each in [*levels, *inner, *_enclosing(level)] if each.limit is not None), None
+            (each.limit for each in [*levels, *inner, *enclosing(level)] if each.limit is not None), None
         )
         limit_kind, limit = limit_of(node)
         states = any(tests_state(test) for test in conditions)
@@ -180,11 +191,15 @@ class _Finder:
         """
         for level in writers:
             if level.kind == "delete":
+                if asks_taken(conditions):
+                    continue
                 # Whoever deletes without reading what was deleted is pruning, unless it takes the next in line.
                 if self.returns or (next_one and not _overdue(conditions)):
                     return True
                 continue
             meaning = purpose(self.reader.assignments(level), conditions)
+            if meaning == "finish" and asks_taken(conditions):
+                continue
             # An update that neither returns its rows nor marks them as taken leaves no way to know which they
             # were: it moves jobs on (scheduled to available), nobody works on them. The next job in line is
             # taken all the same, by a worker that needs nothing of it or whose text lost its words.
@@ -211,14 +226,16 @@ class _Finder:
             levels = [level] if source is level else [level, source]
             conditions = self.merged(levels)
             keyed = any(pins_row(test) for test in conditions)
-            node = next(
-                (each.limit for each in [*levels, *_enclosing(level)] if each.limit is not None), None
-            )
+            node = next((each.limit for each in [*levels, *enclosing(level)] if each.limit is not None), None)
             limit_kind, limit = limit_of(node)
             if not names and (keyed or limit_kind == "none"):
                 continue
-            if source is not level and limit_of(source.limit) == ("constant", 1):
-                # The function sees the one row that the inner LIMIT 1 has already chosen.
+            if source is not level and (
+                limit_of(source.limit) == ("constant", 1)
+                or (_fenced(source) and level.limit and not level.sort)
+            ):
+                # The function sees the one row that the inner LIMIT 1 has already chosen, or rows in an order that is settled, up
+                # to the first that it locks.
                 names = ()
             assert item.table is not None
             yield Found(
@@ -261,14 +278,20 @@ class _Finder:
     def writing(self, level: Level) -> Found | None:
         assert level.target is not None and level.target.table is not None
         table = level.target.table
-        inner = [each for each in self.finders(level, table) if not each.locking]
-        limited = [each for each in inner if limit_of(each.limit)[0] != "none" or _picks_extreme(each)]
+        if level.kind == "merge" and not level.sets:
+            return None
+        inner = [each for each in self.finders(level, table) if not self.holds(each)]
+        limited = [
+            each for each in inner if limit_of(self.bounding(each).limit)[0] != "none" or picks_extreme(each)
+        ]
         own = self.merged([level])
         if level.kind == "delete":
             # The loser of the race finds the row gone, so the delete itself is the guard.
             if not limited:
                 return None
-            if not self.returns and (not _next_in_line(limited[0]) or _overdue(self.merged(limited))):
+            if not self.returns and (
+                not _next_in_line(self.bounding(limited[0])) or _overdue(self.merged(limited))
+            ):
                 return None
             return self.found(level, limited, shape="guarded", rechecks=True)
         sets = self.reader.assignments(level)
@@ -276,7 +299,7 @@ class _Finder:
         meaning = purpose(sets, conditions)
         if meaning == "release":
             return None
-        guarded = any(self.guards(node, level, sets) for node in level.where)
+        guarded = any(self.guards(node, level, sets) for node in (*level.where, *_matched(level)))
         if limited:
             if meaning == "finish" and not self.returns:
                 return None
@@ -288,7 +311,12 @@ class _Finder:
                 for each in limited
                 for test in self.merged([each])
             )
-            next_one = meaning is None and _next_in_line(limited[0]) and not _overdue(self.merged(limited))
+            next_in_line = _next_in_line(self.bounding(limited[0]))
+            # A state inside a document: its column is set, and the search asks for something in it.
+            asks = asks or (
+                next_in_line and any(changed & _columns_in(node) for each in limited for node in each.where)
+            )
+            next_one = meaning is None and next_in_line and not _overdue(self.merged(limited))
             if asks and (self.returns or meaning == "claim" or next_one):
                 return self.found(level, limited, shape="unguarded", rechecks=False)
             return None
@@ -296,8 +324,13 @@ class _Finder:
             return None
         if any(pins_row(test) for test in own) or _composite_key(own, sets):
             return self.found(level, [], shape="guarded", rechecks=True)
-        if meaning == "claim" and self.returns and not inner:
-            # UPDATE ... SET state = 'running' WHERE state = 'ready' RETURNING ... takes everything there is.
+        if any(_names_rows(test) for test in own):
+            # The keys come from a list or from another table's rows: known to whoever asks.
+            found = self.found(level, [], shape="guarded", rechecks=True)
+            return Found(replace(found.claim, by_key=True), found.level)
+        if meaning == "claim" and not inner and (self.returns or _starts_work(sets, own)):
+            # UPDATE ... SET state = 'running' WHERE state = 'ready' takes everything there is; without RETURNING the worker
+            # asks afterwards for what bears its name, or for all that is running.
             return self.found(level, [], shape="guarded", rechecks=True)
         return None
 
@@ -306,7 +339,8 @@ class _Finder:
         source = finders[0] if finders else level
         levels = [level, *finders] if shape == "guarded" and finders else [source]
         conditions = self.merged(levels)
-        limit_kind, limit = limit_of(source.limit)
+        bounding = self.bounding(source)
+        limit_kind, limit = limit_of(bounding.limit)
         if finders and limit_kind == "none":
             limit_kind, limit = "constant", 1  # min() or max(): one row
         return Found(
@@ -317,10 +351,10 @@ class _Finder:
                 writes=True,
                 rechecks=rechecks,
                 conditions=conditions,
-                order=order_of(source.sort),
+                order=order_of(source.sort or bounding.sort),
                 limit_kind=limit_kind,
                 limit=limit,
-                repeatable_limit=bool(finders) and source.limit is not None and repeats(source),
+                repeatable_limit=bool(finders) and bounding.limit is not None and repeats(bounding),
                 advisory=(),
                 joins=_joins(levels, level.target),
                 by_key=not finders
@@ -351,7 +385,21 @@ class _Finder:
 
     # What feeds a level
 
-    def finders(self, level: Level, table: TableName, seen: frozenset[int] = frozenset()) -> list[Level]:
+    def bounding(self, level: Level) -> Level:
+        """Return the level whose LIMIT bounds a search: its own, else that of a level between it and the write."""
+        return level if level.limit is not None else self.bounds.get(id(level), level)
+
+    def holds(self, level: Level) -> bool:
+        """Tell whether a level locks what it reads against others that would take it: FOR KEY SHARE does not."""
+        return any(each.lock.strength != "key share" for each in locks_of(level))
+
+    def finders(
+        self,
+        level: Level,
+        table: TableName,
+        seen: frozenset[int] = frozenset(),
+        bound: Level | None = None,
+    ) -> list[Level]:
         """Return the SELECTs whose answer names the rows of ``table`` that a level takes.
 
         They stand in its FROM clause, or as ``key IN (...)``, ``key = (...)`` or ``key = ANY(ARRAY(...))`` in
@@ -368,10 +416,13 @@ class _Finder:
             if source.kind != "select":
                 continue
             if any(same_table(item.table, table) for item in source.items):
-                if not source.aggregates or _picks_extreme(source):
+                if not source.aggregates or picks_extreme(source):
                     found.append(source)
+                    if bound is not None:
+                        self.bounds.setdefault(id(source), bound)
             else:
-                found.extend(self.finders(source, table, seen))
+                inside = source if source.limit is not None else bound
+                found.extend(self.finders(source, table, seen, inside))
         return list(dict.fromkeys(found))
 
     def feeding(self, node: Any) -> Iterator[Level]:
@@ -399,7 +450,9 @@ class _Finder:
         return [
             level
             for level in self.tree.levels
-            if level.kind in ("update", "delete") and level.target and same_table(level.target.table, table)
+            if (level.kind in ("update", "delete") or (level.kind == "merge" and level.sets))
+            and level.target
+            and same_table(level.target.table, table)
         ]
 
     def merged(self, levels: Iterable[Level]) -> tuple[Condition, ...]:
@@ -421,6 +474,50 @@ def _guarding(test: Condition, changed: dict[str, Assignment]) -> bool:
     return True
 
 
+def _matched(level: Level) -> Iterator[Any]:
+    """Yield what a MERGE asks of the rows that it updates, beside its join condition: it is asked again under the row's lock."""
+    if level.kind != "merge":
+        return
+    for clause in level.node.mergeWhenClauses or ():
+        if clause.commandType == enums.CmdType.CMD_UPDATE:
+            yield from conjuncts(clause.condition)
+
+
+def _columns_in(node: Any) -> set[str]:
+    return {name for part in expression_nodes(node) if (name := column_name(part)) is not None}
+
+
+def _fenced(level: Level) -> bool:
+    """Tell whether a level is computed by itself, so that no condition from outside reaches into its scan."""
+    return level.limit is not None or (level.cte is not None and level.cte.runs_once)
+
+
+def _names_rows(test: Condition) -> bool:
+    """Tell whether a condition finds rows by keys that stand elsewhere: ``id = v.id``, ``id IN (SELECT unnest($1))``."""
+    return (
+        test.column is not None
+        and is_key(test.column)
+        and (
+            (test.operator == "=" and test.value_kind == "column")
+            or (test.operator == "in" and test.value_kind == "expression")
+        )
+    )
+
+
+def _starts_work(sets: tuple[Assignment, ...], conditions: tuple[Condition, ...]) -> bool:
+    """Tell whether an UPDATE puts what is ready, and nobody's, to work: by words, or by the mark of a worker where there was none."""
+    asked = {test.column: test for test in conditions}
+    for each in sets:
+        test = asked.get(each.column)
+        if test is None:
+            continue
+        if each.value_kind == "constant" and each.value.lower() in AT_WORK and test.operator in ("=", "in"):
+            return bool(test.values) and {one.lower() for one in test.values} <= READY
+        if test.operator == "is null" and each.value_kind != "null" and marks_worker(each.column):
+            return True
+    return False
+
+
 def _composite_key(conditions: tuple[Condition, ...], sets: tuple[Assignment, ...]) -> bool:
     """Tell whether equalities on several unchanged columns pin a row, as ``(task_name, task_instance)``
     does."""
@@ -438,7 +535,7 @@ def _composite_key(conditions: tuple[Condition, ...], sets: tuple[Assignment, ..
     return len(equal) > 1
 
 
-def _picks_extreme(level: Level) -> bool:
+def picks_extreme(level: Level) -> bool:
     """Tell whether a level is ``SELECT min(id)`` or ``max(id)`` without grouping: LIMIT 1 in other words."""
     if level.kind != "select":
         return False
@@ -451,7 +548,7 @@ def _picks_extreme(level: Level) -> bool:
     )
 
 
-def _enclosing(level: Level) -> Iterator[Level]:
+def enclosing(level: Level) -> Iterator[Level]:
     """Yield the SELECTs whose LIMIT also bounds a level because they read nothing else than it."""
     at = level
     while (

@@ -7,7 +7,7 @@ application's. Every function returns None where the change is not possible; who
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pgqdoctor.sqlfacts import Claim
@@ -42,12 +42,17 @@ def skip_locked(text: str, claim: Claim) -> str | None:
             or node.groupClause
             or node.distinctClause
             or node.op
+            or _windows(node)
+            or (claim.lock is None and claim.limit_kind != "none" and node.limitCount is None)
         ):
+            # Rows behind a window function or an aggregate cannot be locked; without a LIMIT of its own the search would lock them all.
             return None
         clauses = node.lockingClause or ()
         if clauses:
             for one in clauses:
                 one.waitPolicy = enums.LockWaitPolicy.LockWaitSkip
+                if one.strength == enums.LockClauseStrength.LCS_FORKEYSHARE:
+                    one.strength = enums.LockClauseStrength.LCS_FORNOKEYUPDATE
         else:
             alias = _alias_of(found.level, claim)
             rels = (_range(alias),) if alias is not None and len(found.level.items) > 1 else None
@@ -368,11 +373,22 @@ def _found(text: str, claim: Claim) -> Iterator[tuple[Any, Found]]:
             except Unparsable:
                 continue
             for found in claims_of(tree, reader):
-                if found.claim == claim:
+                # What bounds a claim may stand around its text: a cursor, or INTO in a function.
+                if replace(found.claim, limit_kind=claim.limit_kind, limit=claim.limit) == claim:
                     yield root, found
                     return
     except (Unparsable, RecursionError):
         return
+
+
+def _windows(node: Any) -> bool:
+    from pgqdoctor.sqlscope import expression_nodes
+
+    return any(
+        getattr(part, "over", None) is not None
+        for target in node.targetList or ()
+        for part in expression_nodes(target)
+    )
 
 
 def _moved(root: Any, level: Level, name: str) -> bool:

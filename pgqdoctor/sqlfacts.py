@@ -176,6 +176,8 @@ class Statement:
     functions: tuple[str, ...]
     parameters: int
     isolation: str | None = None
+    returns: bool = False
+    """True where its rows reach whoever sent it: a SELECT, or RETURNING at the top."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

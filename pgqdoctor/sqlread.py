@@ -6,11 +6,13 @@ unread.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from pgqdoctor.sqlfacts import (
+    Claim,
     Condition,
     FunctionBody,
     Read,
@@ -174,17 +176,32 @@ def _statement(piece: Piece, variables: frozenset[str], prefer_columns: bool) ->
         kind=kind,
         text=piece.text,
         offset=piece.offset,
-        claims=tuple(found.claim for found in claims_of(tree, reader)),
+        claims=tuple(_in_parts(found.claim, node) for found in claims_of(tree, reader)),
         locks=tuple(locks),
         writes=tuple(writes),
         reads=tuple(reads),
         functions=tuple(tree.functions),
         parameters=tree.parameters,
         isolation=isolation,
+        returns=any(
+            level.kind == "select" or level.returning
+            for level in tree.levels
+            if level.how in ("top", "setop") and level.parent is None
+        ),
     )
 
 
+def _in_parts(claim: Claim, node: Any) -> Claim:
+    """Rows of a cursor are locked as they are fetched, and the FETCH says how many."""
+    from pglast import ast
+
+    if isinstance(node, ast.DeclareCursorStmt) and claim.limit_kind == "none":
+        return replace(claim, limit_kind="parameter")
+    return claim
+
+
 def _reads(level: Level, reader: Reader) -> list[Read]:
+    from pgqdoctor.sqlclaims import enclosing
     from pgqdoctor.sqlconditions import limit_of, order_of
     from pgqdoctor.sqllocks import locks_of
 
@@ -193,8 +210,12 @@ def _reads(level: Level, reader: Reader) -> list[Read]:
     if not tables:
         return []
     conditions = reader.conditions(level)
-    limit_kind, limit = limit_of(level.limit)
-    order = order_of(level.sort)
+    around = (level, *enclosing(level))
+    limit_kind, limit = limit_of(next((each.limit for each in around if each.limit is not None), None))
+    order = order_of(next((each.sort for each in around if each.sort), ()))
+    first = _first_key(level)
+    if first:
+        limit_kind, limit = "constant", 1
     return [
         Read(
             table=table,
@@ -202,10 +223,24 @@ def _reads(level: Level, reader: Reader) -> list[Read]:
             order=order,
             limit_kind=limit_kind,
             limit=limit,
-            counts=level.aggregates,
+            counts=level.aggregates and not first,
         )
         for table in tables
     ]
+
+
+def _first_key(level: Level) -> bool:
+    """Tell whether a level is ``SELECT min(id)``: the next job, in other words than ORDER BY id LIMIT 1."""
+    from pgqdoctor.sqlclaims import picks_extreme
+    from pgqdoctor.sqlscope import column_name
+    from pgqdoctor.sqlwords import is_key
+
+    if not picks_extreme(level):
+        return False
+    targets: tuple[Any, ...] = level.node.targetList or ()
+    arguments: tuple[Any, ...] = targets[0].val.args or ()
+    name = column_name(arguments[0]) if len(arguments) == 1 else None
+    return name is not None and is_key(name)
 
 
 def _writes(level: Level, reader: Reader) -> list[Write]:

@@ -51,6 +51,10 @@ IN_PROGRESS = word_set(
     inprogress in-progress busy reserved consumed leased dispatched acquired assigned taken
     """
 )
+AT_WORK = word_set(
+    "running processing claimed locked executing working in_progress inprogress in-progress leased"
+)
+"""Those that say by themselves that somebody works: an order is active or started, and no worker has it."""
 FINISHED = word_set(
     """
     done completed complete succeeded success successful failed failure error errored cancelled
@@ -101,6 +105,25 @@ def tests_state(condition: Condition, *, flags: bool = True) -> bool:
     if condition.value_kind == "boolean" or _FLAG.search(column):
         return flags
     return condition.operator == "<>" and not is_key(column)
+
+
+def asks_taken(condition_list: Iterable[Condition]) -> bool:
+    """Tell whether conditions ask by words for jobs that are under way or over, and for no others."""
+    asked = {
+        value.lower()
+        for test in condition_list
+        if test.column is not None
+        and is_state(test.column)
+        and test.operator in ("=", "in")
+        and test.value_kind in ("constant", "list")
+        for value in test.values
+    }
+    return bool(asked) and asked <= IN_PROGRESS | FINISHED
+
+
+def marks_worker(column: str) -> bool:
+    """Tell whether a name is that of a column by which a worker, or the time of its claim, is known."""
+    return bool(_STARTS.match(column))
 
 
 def pins_row(condition: Condition) -> bool:

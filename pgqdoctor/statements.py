@@ -164,12 +164,16 @@ class StatementBook:
         first = {row.key: row for row in seen.first.statements}
         last = {row.key: row for row in seen.last.statements}
         known: set[int] = set()
+        shown = self._shown_claims()
         for row in seen.statement_texts:
             if row.text is None or not self._worth_parsing(row.text):
                 continue
             if row.query_id is not None:
                 known.add(row.query_id)
             for statement in read_sql(row.text).statements:
+                if row.query_id is not None and not statement.claims:
+                    # That UPDATE ... SET state = $1 WHERE state = $2 takes jobs only its constants can say.
+                    statement = shown.get(row.query_id, statement)
                 if row.query_id is not None:
                     self._statement_of_id.setdefault(row.query_id, statement)
                 self._file(
@@ -184,6 +188,29 @@ class StatementBook:
                     )
                 )
         return known
+
+    def _shown_claims(self) -> dict[int, Statement]:
+        """Return the claims that sessions showed with their constants, by query id."""
+        seen = self._seen
+        texts = {
+            (session.query_id, seen.texts[session.text])
+            for sample in seen.samples
+            for session in sample.sessions
+            if session.query_id is not None and session.text >= 0
+        } | {
+            (row.query_id, row.query)
+            for reading in (seen.first, seen.last)
+            for row in reading.sessions
+            if row.query_id is not None and row.query
+        }
+        found: dict[int, Statement] = {}
+        for query_id, text in sorted(texts):
+            if not self._worth_parsing(text):
+                continue
+            statements = read_sql(text, cut_at=seen.catalog.activity_text_bytes).statements
+            if len(statements) == 1 and statements[0].claims:
+                found.setdefault(query_id, statements[0])
+        return found
 
     def _read_sampled(self, known: set[int]) -> None:
         """File the statements that only sessions showed, executions with other literals together."""

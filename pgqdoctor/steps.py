@@ -1,7 +1,8 @@
 """Which remedies of a report make one script, and in which order. Pure; nothing here is ever executed.
 
 A remedy that two findings recommend appears once. A remedy that would overwrite what an earlier one sets is left out, and a
-remedy of a finding whose cause is treated before comes later: it may not be needed any more.
+remedy of a finding whose cause is treated before comes later: it may not be needed any more. What ends the work of others, changes
+their rows or reaches beyond the queue's own tables is a decision: a person takes it, and the script only prints it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pgqdoctor.decisions import caution, decision
 from pgqdoctor.finding import Remedy
-from pgqdoctor.report import Report, ReportedFinding
-from pgqdoctor.sqltext import Unparsable, parse, split
+from pgqdoctor.report import QueueFacts, Report, ReportedFinding
+from pgqdoctor.sqlremedy import parsed
+from pgqdoctor.story import stories
 
 ACTING: Final = ("sql", "setting")
 """Kinds of remedies that a script can carry out; the others are work on the application or an upgrade."""
@@ -29,7 +32,8 @@ class Step:
 
     ``after`` are keys of findings treated earlier that cause this one's: the step may not be needed any more.
     ``alternative`` says that the remedy before it cures the same. ``clashes`` says, in words, what of an earlier
-    step this one would overwrite; "" for nothing.
+    step this one would overwrite; "" for nothing. ``decide`` says what a person has to decide before it runs, ``first`` what to make sure of before;
+    "" for nothing.
     """
 
     remedy: Remedy
@@ -39,10 +43,17 @@ class Step:
     after: tuple[str, ...] = ()
     alternative: bool = False
     clashes: str = ""
+    decide: str = ""
+    first: str = ""
 
     @property
     def acts(self) -> bool:
         """True where the script carries the step out; the others stand in it as comments."""
+        return self.ready and not self.decide
+
+    @property
+    def ready(self) -> bool:
+        """True where nothing but a person's decision keeps the script from carrying the step out."""
         return (
             self.remedy.kind in ACTING
             and bool(self.sql)
@@ -52,22 +63,27 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
-    """The steps of a script: ``first`` treats causes, ``later`` what may be left of their effects."""
+    """The steps of a script: ``first`` treats causes, ``later`` what may be left of their effects.
+
+    ``optional`` are what the knobs of a queue recommend and no finding asks for; they never act.
+    """
 
     findings: tuple[ReportedFinding, ...]
     first: tuple[Step, ...]
     later: tuple[Step, ...]
+    optional: tuple[Step, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps in their order."""
-        return (*self.first, *self.later)
+        return (*self.first, *self.later, *self.optional)
 
 
-def treatment(report: Report, chosen: Collection[str] = ()) -> Treatment:
+def treatment(report: Report, chosen: Collection[str] = (), *, later_on: Report | None = None) -> Treatment:
     """Return the steps for the findings of ``chosen`` (keys, or ids of checks), for all of them where it is empty.
 
-    The report's order is kept: a cause stands before what it causes.
+    The report's order is kept: a cause stands before what it causes. ``later_on`` is the report of what would remain without the
+    culprit of the worst story: its remedies are what can be done once that is gone.
     """
     findings = tuple(one for one in report.findings if not chosen or one.key in chosen or one.check in chosen)
     first: dict[tuple[Any, ...], Step] = {}
@@ -86,24 +102,77 @@ def treatment(report: Report, chosen: Collection[str] = ()) -> Treatment:
                 known[identity] = replace(known[identity], findings=(*known[identity].findings, one))
             else:
                 (later if after and _acts(remedy) else first)[identity] = step
+    for step in _afterwards(report, later_on, treated, chosen):
+        if _identity(step) not in {*first, *later}:
+            later[_identity(step)] = step
+    known_already = {*first, *later}
+    optional = {
+        _identity(step): step
+        for queue in (() if chosen else report.queues)
+        for step in _optional(queue)
+        if _identity(step) not in known_already
+    }
     return _without_clashes(
-        Treatment(findings=findings, first=tuple(first.values()), later=tuple(later.values()))
+        Treatment(
+            findings=findings,
+            first=tuple(first.values()),
+            later=tuple(later.values()),
+            optional=tuple(optional.values()),
+        )
     )
+
+
+def _afterwards(
+    report: Report, later_on: Report | None, treated: Collection[str], chosen: Collection[str]
+) -> Iterator[Step]:
+    """What the going of the worst story's culprit makes possible: for its effects, and for what is still harmful then."""
+    told = stories(report)
+    if later_on is None or not told or told[0].root.key not in treated:
+        return
+    root, effects = told[0].root, {one.finding.key for one in told[0].effects}
+    now = {one.key: one for one in report.findings}
+    for one in later_on.findings:
+        if one.key == root.key or not (one.key in effects or one.severity != "notice"):
+            continue
+        if not chosen or one.key in chosen or one.check in chosen:
+            yield from (
+                _step(remedy, now.get(one.key, one), (root.key,)) for remedy in one.remedies if _acts(remedy)
+            )
+
+
+def _optional(queue: QueueFacts) -> Iterator[Step]:
+    """What the queue's knobs recommend without a finding that asks for it."""
+    if queue.triangle is None or queue.triangle.recommendation.asked_by:
+        return
+    advice = queue.triangle.recommendation
+    for remedy in advice.remedies:
+        step = _step(remedy, None, ())
+        yield replace(step, decide=f"no finding asks for it, nothing is wrong without it; {advice.reason}")
 
 
 def _acts(remedy: Remedy) -> bool:
     return remedy.kind in ACTING and bool(remedy.sql)
 
 
-def _step(remedy: Remedy, finding: ReportedFinding, after: tuple[str, ...]) -> Step:
+def _step(remedy: Remedy, finding: ReportedFinding | None, after: tuple[str, ...]) -> Step:
     return Step(
         remedy=remedy,
-        findings=(finding,),
+        findings=(finding,) if finding is not None else (),
         sql=_without_timeouts(remedy.sql),
         undo=_without_timeouts(remedy.undo),
         after=after if _acts(remedy) else (),
         alternative=_acts(remedy) and bool(_ALTERNATIVE.match(remedy.title)),
+        decide=_decision(remedy),
+        first=caution(remedy.sql) if _acts(remedy) else "",
     )
+
+
+def _decision(remedy: Remedy) -> str:
+    """What a person has to decide: by what the statements do, else by whom they shut out for as long as they run."""
+    if not _acts(remedy):
+        return ""
+    shut_out = "" if remedy.blocks == "nothing" else f"{remedy.blocks} wait while it runs: choose the moment"
+    return decision(remedy.sql) or shut_out
 
 
 def _identity(step: Step) -> tuple[Any, ...]:
@@ -152,22 +221,15 @@ def _without_clashes(given: Treatment) -> Treatment:
             done.append(step)
         return tuple(done)
 
-    return replace(given, first=looked(given.first), later=looked(given.later))
+    return replace(
+        given, first=looked(given.first), later=looked(given.later), optional=looked(given.optional)
+    )
 
 
 def _changes(statements: Iterable[str]) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield what ALTER TABLE ... SET (...) and ALTER SYSTEM SET change: (object, name), value."""
-    for node in _parsed(statements):
+    for node in parsed(statements):
         yield from _changed(node)
-
-
-def _parsed(statements: Iterable[str]) -> Iterator[Any]:
-    for text in statements:
-        try:
-            for piece in split(text):
-                yield parse(piece).stmt
-        except Unparsable:
-            continue
 
 
 def _changed(node: Any) -> Iterator[tuple[tuple[str, str], str]]:
@@ -190,54 +252,3 @@ def _value(node: Any) -> str:
         if hasattr(node, name):
             return str(getattr(node, name))
     return str(node)
-
-
-def builds_concurrently(statement: str) -> bool:
-    """Tell whether a statement waits for other transactions without blocking them: CREATE, DROP or REINDEX CONCURRENTLY."""
-    from pglast import ast
-
-    for node in _parsed((statement,)):
-        if isinstance(node, (ast.IndexStmt, ast.DropStmt)) and node.concurrent:
-            return True
-        if isinstance(node, ast.ReindexStmt):
-            return any(one.defname == "concurrently" for one in node.params or ())
-    return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltIndex:
-    """The index that a CREATE INDEX CONCURRENTLY builds; ``schema`` is that of its table, None where it is not said."""
-
-    schema: str | None
-    name: str
-    repeatable: bool
-    """True where it says IF NOT EXISTS already."""
-
-
-def built_index(statement: str) -> BuiltIndex | None:
-    """Return the index that a statement builds concurrently, None for any other statement."""
-    from pglast import ast
-
-    for node in _parsed((statement,)):
-        if isinstance(node, ast.IndexStmt) and node.concurrent and node.idxname:
-            relation: Any = node.relation
-            return BuiltIndex(
-                schema=relation.schemaname, name=node.idxname, repeatable=bool(node.if_not_exists)
-            )
-    return None
-
-
-def dropped_index(statement: str) -> str | None:
-    """Return the bare name of the index that a DROP INDEX CONCURRENTLY IF EXISTS drops, None for any other statement."""
-    from pglast import ast, enums
-
-    for node in _parsed((statement,)):
-        if (
-            isinstance(node, ast.DropStmt)
-            and node.removeType == enums.ObjectType.OBJECT_INDEX
-            and node.concurrent
-            and node.missing_ok
-        ):
-            objects: Any = node.objects or ()
-            return str(objects[0][-1].sval) if len(objects) == 1 else None
-    return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.report import QueueFacts, Report, ReportedFinding
-from pgqdoctor.words import count, duration
+from pgqdoctor.words import count, duration, plural
 
 LATE_S: Final = 10.0
 """Seconds: workers that poll ask every one to ten seconds, so a younger job is merely waiting for the next poll."""
@@ -161,9 +161,15 @@ def _claim_reads(finding: ReportedFinding) -> str | None:
     return f"{count(kept)} dead rows cannot be vacuumed and a claim reads {count(buffers)} buffers"
 
 
+def _nobody(finding: ReportedFinding) -> str | None:
+    jobs = number_of(finding, "jobs nobody takes")
+    return None if jobs is None else f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}"
+
+
 _EFFECTS: Final[dict[str, Callable[[ReportedFinding], str | None]]] = {
     "claim-scans-dead-rows": _dead_entries,
     "dead-tuples": _dead_rows,
+    "queue-unserved": _nobody,
     "vacuum-horizon-held": _claim_reads,
 }
 """How a finding ends a chain where its title would be too long there; the others end it with their title."""
@@ -179,6 +185,7 @@ _DELAYING: Final = frozenset(
         "lock-queue",
         "multixact-slru-waits",
         "notify-contention",
+        "queue-unserved",
         "subtransaction-overflow",
     }
 )

@@ -7,7 +7,7 @@ cause, then those of what would remain without it. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pgqdoctor import avoid, whatif
@@ -28,7 +28,7 @@ MOST_STEPS: Final = 6
 """More than that nobody does before looking again."""
 
 When = Literal["first", "then", "also"]
-"""The first command; what remains after it; what else the root's finding offers, such as how to keep it from coming back."""
+"""The first command; what comes after it, once it has worked; what else the root's finding offers, such as how to keep it from coming back."""
 State = Literal["moving", "stopped", "idle", "unknown"]
 """Of the jobs: claimed or finished during the window; ready, and none claimed; none ready; cannot be told."""
 
@@ -130,10 +130,25 @@ def triage(
 
     Raises PgqdoctorError as diagnose() does.
     """
+    report, later = with_what_comes_after(seen, only=only, ignore=ignore, limits=limits)
+    return report, build_triage(seen, report, later)
+
+
+def with_what_comes_after(
+    seen: Observation,
+    *,
+    only: Collection[str] = (),
+    ignore: Collection[str] = (),
+    limits: Mapping[str, Mapping[str, object]] | None = None,
+) -> tuple[Report, Report | None]:
+    """Return the report, and the one of what would remain without the root's culprit, None where nothing can be taken away.
+
+    Raises PgqdoctorError as diagnose() does.
+    """
     report = diagnose(seen, only=only, ignore=ignore, limits=limits)
     remaining = without_culprits(seen, report)
     later = diagnose(remaining, only=only, ignore=ignore, limits=limits) if remaining is not None else None
-    return report, build_triage(seen, report, later)
+    return report, later
 
 
 def without_culprits(seen: Observation, report: Report) -> Observation | None:
@@ -150,6 +165,8 @@ def build_triage(seen: Observation, report: Report, later: Report | None) -> Tri
     worst = told[0] if told else None
     states = tuple(_state(one, pulse_of(one), seen) for one in queues.values())
     about = _queue_of(worst, states)
+    steps = tuple(_steps(seen, report, later, told))
+    left_alone, steps = without_contradictions(avoid.advice(seen, report, tuple(queues.values())), steps)
     return Triage(
         tool=report.tool,
         generated_at=report.generated_at,
@@ -168,13 +185,13 @@ def build_triage(seen: Observation, report: Report, later: Report | None) -> Tri
             title=worst.root.title,
         ),
         others=tuple(one.root.title for one in told[1:] if not _same_first(one, told[0])),
-        steps=tuple(_steps(seen, report, later, told)),
+        steps=steps,
         remaining=tuple(one.key for one in remaining(report, later)) if later is not None else (),
-        avoid=avoid.advice(seen, report, tuple(queues.values())),
+        avoid=left_alone,
         forecasts=tuple(
             each
             for name, one in queues.items()
-            if about in (None, name)
+            if worst is not None and about in (None, name)
             for each in forecasts(seen, one, finished_per_s=pulse_of(one).finished_per_s)
         ),
         not_seen=tuple(dict.fromkeys(one.reason for one in report.skipped)),
@@ -272,7 +289,7 @@ def _lateness(queue: Queue, pulse: QueuePulse) -> str:
     ready = f"{count(pulse.ready)}{'' if pulse.ready_exact else '+'} ready"
     if pulse.oldest_s is None:
         return f"{ready}, and no column tells since when"
-    late = duration(pulse.oldest_s) if pulse.oldest_s >= 1 else f"{pulse.oldest_s * 1000:.0f} ms"
+    late = duration(pulse.oldest_s)
     return f"{ready}, the oldest {late} late"
 
 
@@ -331,14 +348,18 @@ def _steps(
             one for story in told[1:] for one in (story.root, *(each.finding for each in story.effects))
         )
     wanted.extend(("then", one, remedy) for one in then for remedy in _commands(one)[:1])
+    caused = {one.finding.key for one in told[0].effects}
+    rest = later if later is not None else report
+    # What the culprit's going lets vacuum do comes after it; without a culprit that is known to go, it speeds the going of effects.
+    sooner: When = "then" if later is not None else "also"
+    effects = [
+        (sooner, one, remedy) for one in rest.findings if one.key in caused for remedy in _commands(one)[:1]
+    ]
+    wanted.extend(effects if later is not None else ())
     wanted.extend(("also", root, one) for one in _commands(root))
     if first[0].key != root.key:
         wanted.extend(("also", first[0], one) for one in _commands(first[0])[1:])
-    caused = {one.finding.key for one in told[0].effects}
-    rest = later if later is not None else report
-    wanted.extend(
-        ("also", one, remedy) for one in rest.findings if one.key in caused for remedy in _commands(one)[:1]
-    )
+    wanted.extend(effects if later is None else ())
     known: set[tuple[str, ...]] = set()
     steps: list[tuple[When, ReportedFinding, Remedy]] = []
     for when, finding, remedy in wanted:
@@ -348,6 +369,34 @@ def _steps(
             steps.append((when, finding, remedy))
     for number, (when, finding, remedy) in enumerate(steps[:MOST_STEPS], 1):
         yield _step(seen, number, "first" if number == 1 else when, finding, remedy)
+
+
+def without_contradictions(
+    left_alone: tuple[Avoid, ...], steps: tuple[Step, ...]
+) -> tuple[tuple[Avoid, ...], tuple[Step, ...]]:
+    """Make advice and steps agree: what a later step does is to be left alone until the step before it is done.
+
+    More workers are asked for by a check that sees one queue grow; where others say that these would only wait, they go first, and
+    without any other step the advice to add none stands alone. A first step is what the measurements ask for, and nothing forbids it.
+    """
+    for one in left_alone:
+        if one.what == avoid.ADD and any(avoid.forbids(one.what, step.sql, step.title) for step in steps):
+            steps = tuple(step for step in steps if not avoid.forbids(one.what, step.sql, step.title))
+            steps = tuple(
+                replace(step, number=place, when="first" if place == 1 else step.when)
+                for place, step in enumerate(steps, 1)
+            )
+    kept: list[Avoid] = []
+    for one in left_alone:
+        clash = next((step.number for step in steps if avoid.forbids(one.what, step.sql, step.title)), None)
+        if clash == 1:
+            continue
+        before = steps if clash is None else steps[: clash - 1]
+        ends = next((step.number for step in before if one.because and step.check == one.because), None)
+        if ends is None and clash is not None:
+            ends = 1
+        kept.append(one if ends is None else replace(one, until=f"before step {ends} is done"))
+    return tuple(kept), steps
 
 
 def _step(seen: Observation, number: int, when: When, finding: ReportedFinding, remedy: Remedy) -> Step:

@@ -44,7 +44,7 @@ __all__ = [
 
 def triangle_of(seen: Observation, queue: Queue) -> Triangle | None:
     """Return where the queue stands, None where nothing tells: on a standby, after a restart in the window, without a claim."""
-    if seen.server.in_recovery or seen.restarted or seen.seconds <= 0 or not queue.counters:
+    if seen.server.in_recovery or seen.counters_lost or seen.seconds <= 0 or not queue.counters:
         return None
     if finder_of(queue) is None and queue.plan is None:
         return None

@@ -60,12 +60,16 @@ class Knob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The one thing to do, which may be nothing."""
+    """The one thing to do, which may be nothing.
+
+    ``asked_by`` are keys of the findings whose remedy it is; empty where no finding asks for it.
+    """
 
     action: Action
     title: str
     reason: str
     remedies: tuple[Remedy, ...] = ()
+    asked_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from tabulate import tabulate
 from pgqdoctor.engine import diagnose
 from pgqdoctor.recording import last_observation
 from pgqdoctor.render import render
-from tests import bench_top
+from tests import bench_top, bench_triage
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "observations"
 ROUNDS = 5
@@ -50,6 +50,7 @@ def measured() -> Iterator[tuple[str, float]]:
         yield f"{name}: read", best_ms(partial(last_observation, recording))
         yield f"{name}: diagnose", best_ms(partial(diagnose, seen))
         yield f"{name}: render", best_ms(partial(render, report, "text", color=True, width=100))
+    yield from bench_triage.measured()
     yield from bench_top.measured()
 
 

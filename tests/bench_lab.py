@@ -1,15 +1,18 @@
 """Is the lab's harness the bottleneck? Its SKIP LOCKED claims per second against bare pgbench, in pairs.
 
-The bare run repeats the same claim with no audit table and no log. Both run on the queue with the partial index,
-where claims are cheapest and anything the harness adds weighs most. Pairs take turns in who goes first, so that what
-else the machine does meets both; the median of the pairs' ratios counts. ``make bench`` prints it.
+Three rates of the same claim on the queue with the partial index, where claims are cheapest and what is added weighs
+most: as ``lab race`` measures it; pgbench alone with the same statement; pgbench alone with the claim without the audit
+row. The first two are the contract (what the harness adds: log, watcher, arithmetic), the third tells what the audit row
+costs, which every strategy of a race pays alike. The runs of a round take turns in who goes first, so that what else the
+machine does meets all of them; medians of the rounds' ratios count. ``make bench`` prints it.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tabulate import tabulate
@@ -20,12 +23,13 @@ from pgqdoctor.lab.race import RaceOptions, prepare, race
 from pgqdoctor.lab.results import RaceResult
 from pgqdoctor.lab.saved import Notebook
 from pgqdoctor.lab.statistics import median
-from pgqdoctor.lab.strategies import strategies
+from pgqdoctor.lab.strategies import VARIABLES, strategies
 from pgqdoctor.lab.subject import generic_subject
 
-JOBS = 10_000
+JOBS = 40_000
+"""Jobs of a run: ten thousand are gone within 0.4 s, which is no time to tell five percent."""
 WORKERS = (1, 2, 10)
-PAIRS = 9
+ROUNDS = 5
 TOLERATED = 0.05
 """Of the bare rate: the contract of the lab."""
 
@@ -42,47 +46,68 @@ def harness(ground: Ground, workers: int, state: Path) -> float:
     return result.claims_per_s
 
 
-def bare(ground: Ground, workers: int) -> float:
+def bare(ground: Ground, workers: int, script: str) -> float:
     """Claims per second of pgbench alone, by its own count."""
     prepare(ground, SUBJECT, STRATEGY.form, JOBS)
-    work = Work(script=f"{SUBJECT.claim};\n", clients=workers, transactions=JOBS // workers)
+    work = Work(script=script, clients=workers, transactions=JOBS // workers, variables=VARIABLES)
     with Bench(ground.binaries) as bench:
         return bench.run(ground.conninfo, work, longest_s=0, log=False).tps
 
 
-def measured(ground: Ground, state: Path) -> Iterator[tuple[int, list[tuple[float, float]]]]:
-    """For each number of workers the pairs of rates: the harness's and bare pgbench's."""
-    for workers in WORKERS:
-        pairs = []
-        for place in range(PAIRS):
-            if place % 2:
-                alone = bare(ground, workers)
-                inside = harness(ground, workers, state)
-            else:
-                inside = harness(ground, workers, state)
-                alone = bare(ground, workers)
-            pairs.append((inside, alone))
-        yield workers, pairs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Claims per second of the three, measured one after the other."""
+
+    harness: float
+    same: float
+    unaudited: float
+
+
+def measured(ground: Ground, state: Path, workers: int) -> tuple[Round, ...]:
+    """The rounds with so many workers."""
+    rounds = []
+    for place in range(ROUNDS):
+        runs: dict[str, Callable[[], float]] = {
+            "harness": lambda: harness(ground, workers, state),
+            "same": lambda: bare(ground, workers, STRATEGY.script),
+            "unaudited": lambda: bare(ground, workers, f"{SUBJECT.claim};\n"),
+        }
+        names = list(runs) if place % 2 == 0 else list(reversed(runs))
+        rates = {name: runs[name]() for name in names}
+        rounds.append(Round(**rates))
+    return tuple(rounds)
 
 
 def main() -> int:
+    """Print the table; 1 where the harness is beyond what is tolerated."""
     with embedded_ground(workers=max(WORKERS)) as ground, tempfile.TemporaryDirectory() as directory:
-        found = list(measured(ground, Path(directory) / "state.json"))
+        found = {workers: measured(ground, Path(directory) / "state.json", workers) for workers in WORKERS}
     rows = [
         (
             workers,
-            median([one[0] for one in pairs]),
-            median([one[1] for one in pairs]),
-            median([inside / alone for inside, alone in pairs]),
-            max(one[0] for one in pairs) / max(one[1] for one in pairs),
+            median([one.harness for one in rounds]),
+            median([one.same for one in rounds]),
+            median([one.harness / one.same for one in rounds]),
+            median([one.unaudited for one in rounds]),
+            median([one.same / one.unaudited for one in rounds]),
         )
-        for workers, pairs in found
+        for workers, rounds in found.items()
     ]
-    headers = ("workers", "lab, claims/s", "bare pgbench, claims/s", "median ratio", "ratio of the best")
-    print(tabulate(rows, headers=headers, floatfmt=("", ".0f", ".0f", ".3f", ".3f")))
-    overall = median([inside / alone for _, pairs in found for inside, alone in pairs])
+    headers = (
+        "workers",
+        "lab, claims/s",
+        "pgbench, same",
+        "ratio",
+        "pgbench, no audit row",
+        "same to no audit",
+    )
+    print(tabulate(rows, headers=headers, floatfmt=("", ".0f", ".0f", ".3f", ".0f", ".3f")))
+    overall = median([one.harness / one.same for rounds in found.values() for one in rounds])
     within = overall >= 1 - TOLERATED
-    print(f"the lab's rate is {overall:.3f} of bare pgbench's: {'within' if within else 'beyond'} 5%")
+    print(
+        f"the lab's rate is {overall:.3f} of bare pgbench's with the same statement: "
+        f"{'within' if within else 'beyond'} {TOLERATED:.0%}"
+    )
     return 0 if within else 1
 
 

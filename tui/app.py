@@ -171,7 +171,9 @@ class DoctorApp(App[None]):
         yield from super().get_system_commands(screen)
         for pane, title in PANES.items():
             yield SystemCommand(title, f"Show the screen {title}", lambda pane=pane: self.action_pane(pane))
-        yield SystemCommand("Export the report", "Write text, JSON or Markdown", self.action_export)
+        yield SystemCommand(
+            "Export the report", "Write text, JSON, Markdown, HTML, SARIF or JUnit XML", self.action_export
+        )
         yield SystemCommand("Write a recording", "Write what was collected", self.action_record)
 
     @property
@@ -498,7 +500,7 @@ class DoctorApp(App[None]):
                 self._write(path, lambda: render(report, form, color=False, width=EXPORTED_WIDTH))
 
         self.push_screen(
-            WriteScreen("Export the report", self._stem("report"), forms, redactable=False), answered
+            WriteScreen("Export the report as", self._stem("report"), forms, redactable=False), answered
         )
 
     def action_fix(self) -> None:

@@ -16,6 +16,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal, cast, get_args
 
+from pgqdoctor.config import unknown
 from pgqdoctor.errors import USAGE, PgqdoctorError
 
 Kind = Literal["sick", "healthy"]
@@ -127,9 +128,7 @@ def load_scenario(name: str) -> Scenario:
     """
     directory = _home() / name
     if not _NAME.fullmatch(name) or not (directory / "scenario.toml").is_file():
-        raise PgqdoctorError(
-            f"there is no scenario {name!r}", hint=f"one of: {', '.join(list_scenarios())}", exit_code=USAGE
-        )
+        raise unknown("there is no scenario", name, list_scenarios(), listing="pgqdoctor demo --list")
     return read_scenario(directory)
 
 

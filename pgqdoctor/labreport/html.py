@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import Final
 
 from pgqdoctor.labreport.document import Chart, Document, Listing, Table
-from pgqdoctor.render.clean import one_line, statement
+from pgqdoctor.render.page import CONTENT_POLICY, shown, sql_block
 
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1f2328; --faint: #59636e; --ground: #ffffff; --card: #f6f8fa; --rule: #d1d9e0; }
@@ -50,20 +49,20 @@ def render_html(document: Document) -> str:
 
 
 def _lines(document: Document) -> Iterator[str]:
-    title = _shown(document.title)
+    title = shown(document.title)
     yield "<!DOCTYPE html>"
     yield '<html lang="en">'
     yield '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    yield CONTENT_POLICY
     yield f"<title>{title} - pgqdoctor lab</title>"
     yield f"<style>{STYLE}</style></head>"
     yield "<body><main>"
     yield f"<h1>{title}</h1>"
     about = [value for key, value in document.facts if key == "Run" or key.startswith("Server")]
-    yield f'<p class="sub">{" &middot; ".join(map(_shown, about))}</p>'
+    yield f'<p class="sub">{" &middot; ".join(map(shown, about))}</p>'
     if document.says:
         yield '<ul class="says">'
-        yield from (f"<li>{_shown(sentence)}</li>" for sentence in document.says)
+        yield from (f"<li>{shown(sentence)}</li>" for sentence in document.says)
         yield "</ul>"
     if document.charts:
         yield "<h2>Charts</h2>"
@@ -76,16 +75,16 @@ def _lines(document: Document) -> Iterator[str]:
     for listing in shown_at_once:
         yield from _listing(listing)
     yield '<h2>How it was measured</h2><div class="method">'
-    yield from (f"<p>{_shown(sentence)}</p>" for sentence in document.method)
+    yield from (f"<p>{shown(sentence)}</p>" for sentence in document.method)
     yield "</div>"
     yield '<div class="wide"><table class="facts"><tbody>'
-    yield from (f"<tr><td>{_shown(key)}</td><td>{_shown(value)}</td></tr>" for key, value in document.facts)
+    yield from (f"<tr><td>{shown(key)}</td><td>{shown(value)}</td></tr>" for key, value in document.facts)
     yield "</tbody></table></div>"
     folded = [one for one in document.listings if not one.important]
     if folded:
         yield "<h2>What was run</h2>"
         for listing in folded:
-            yield f"<details><summary>{_shown(listing.title)}</summary>{_code(listing)}</details>"
+            yield f"<details><summary>{shown(listing.title)}</summary>{sql_block(listing.statements)}</details>"
     yield "</main></body></html>"
 
 
@@ -96,9 +95,9 @@ def _chart(chart: Chart) -> str:
 def _table(table: Table) -> Iterator[str]:
     def cell(tag: str, place: int, text: str) -> str:
         kind = ' class="n"' if place in table.right else ""
-        return f"<{tag}{kind}>{_shown(text)}</{tag}>"
+        return f"<{tag}{kind}>{shown(text)}</{tag}>"
 
-    yield f"<h2>{_shown(table.title)}</h2>"
+    yield f"<h2>{shown(table.title)}</h2>"
     yield '<div class="wide"><table><thead><tr>'
     yield "".join(cell("th", place, head) for place, head in enumerate(table.headers))
     yield "</tr></thead><tbody>"
@@ -108,14 +107,5 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _listing(listing: Listing) -> Iterator[str]:
-    yield f"<h2>{_shown(listing.title)}</h2>"
-    yield _code(listing)
-
-
-def _code(listing: Listing) -> str:
-    lines = [line for one in listing.statements for line in statement(one).lines()]
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"
-
-
-def _shown(text: str) -> str:
-    return escape(one_line(text))
+    yield f"<h2>{shown(listing.title)}</h2>"
+    yield sql_block(listing.statements)

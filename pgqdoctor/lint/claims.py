@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 from pgqdoctor import sqlcorrect
 from pgqdoctor.lint.flaws import Flaw, corrected, flaw_at, named
+from pgqdoctor.lint.pairs import unlocked_pairs
 from pgqdoctor.lint.program import Placed, Program, same
-from pgqdoctor.predicates import flat
-from pgqdoctor.sqlfacts import Read, TableName, Write
-from pgqdoctor.sqlwords import purpose, tests_state
+from pgqdoctor.sqlfacts import TableName, Write
 
 BATCH = 10
 """LIMIT put into a claim that has none: an example to be changed."""
-_SAFE_LEVELS = ("serializable", "repeatable read")
 
 
 def unguarded(program: Program) -> Iterator[Flaw]:
@@ -27,6 +25,8 @@ def unguarded(program: Program) -> Iterator[Flaw]:
         how = (
             "the lock on the rows that the sub-select chose compares only the key"
             if claim.lock is not None
+            else "the sub-select's FOR KEY SHARE shuts nobody out, and the UPDATE compares only the key"
+            if any(lock.strength == "key share" for lock in placed.statement.locks)
             else "the sub-select takes no lock, and the UPDATE compares only the key"
         )
         yield flaw_at(
@@ -49,72 +49,30 @@ def unguarded(program: Program) -> Iterator[Flaw]:
 
 
 def _pairs(program: Program, unit: tuple[Placed, ...]) -> Iterator[Flaw]:
-    """Find a SELECT without a lock and, after it, an UPDATE by key that takes the row."""
-    if any(_holds_otherwise(one) for one in unit):
-        return
-    for place, poll in enumerate(unit):
-        for read in poll.statement.reads:
-            if poll.statement.writes or not _looks_for_job(read):
-                continue
-            taker = next(
-                (
-                    (later, write)
-                    for later in unit[place + 1 :]
-                    for write in later.statement.writes
-                    if same(write.table, read.table) and _takes(write, read)
-                ),
-                None,
-            )
-            if taker is None:
-                continue
-            writer, write = taker
-            yield flaw_at(
+    """Accuse a SELECT without a lock behind which an UPDATE by key takes the row."""
+    for pair in unlocked_pairs(unit):
+        poll, read, writer, write = pair.poll, pair.read, pair.writer, pair.write
+        yield flaw_at(
+            poll,
+            severity="critical",
+            title=f"Two workers can win the same job of {named(read.table)}: it is read without a lock here and taken by key "
+            f"in line {writer.line}",
+            why=(
+                "Between the SELECT and the UPDATE another worker may read the same row. The UPDATE finds it by key and does not "
+                "ask again whether the job is still free, so both workers run it."
+            ),
+            remedies=corrected(
                 poll,
-                severity="critical",
-                title=f"Two workers can win the same job of {named(read.table)}: it is read without a lock here and taken by key "
-                f"in line {writer.line}",
-                why=(
-                    "Between the SELECT and the UPDATE another worker may read the same row. The UPDATE finds it by key and does not "
-                    "ask again whether the job is still free, so both workers run it."
+                sqlcorrect.one_statement(
+                    poll.statement.text,
+                    writer.statement.text,
+                    sqlcorrect.TableWords(name=named(read.table), key=_key(program, read.table, write)),
+                    many=not (read.limit_kind == "constant" and read.limit == 1),
                 ),
-                remedies=corrected(
-                    poll,
-                    sqlcorrect.one_statement(
-                        poll.statement.text,
-                        writer.statement.text,
-                        sqlcorrect.TableWords(name=named(read.table), key=_key(program, read.table, write)),
-                        many=not (read.limit_kind == "constant" and read.limit == 1),
-                    ),
-                    title="Find and take the job in one statement that skips the rows other workers hold",
-                    expect="one worker wins each job, and the others take the next",
-                ),
-            )
-            break
-
-
-def _holds_otherwise(one: Placed) -> bool:
-    """Tell whether a lock, or an isolation level, may guard the statements around it."""
-    statement = one.statement
-    return (
-        bool(statement.locks)
-        or statement.kind == "lock"
-        or statement.isolation in _SAFE_LEVELS
-        or any("advisory" in name for name in statement.functions)
-    )
-
-
-def _looks_for_job(read: Read) -> bool:
-    return (
-        read.limit_kind != "none" and not read.counts and any(tests_state(test) for test in read.conditions)
-    )
-
-
-def _takes(write: Write, read: Read) -> bool:
-    """Tell whether an update by key marks the row as taken: it changes what the SELECT asked for, and not to an end."""
-    if write.kind != "update" or not write.by_key_only or purpose(write.sets, read.conditions) != "claim":
-        return False
-    asked = {test.column for test in flat(read.conditions) if tests_state(test)}
-    return any(one.column in asked for one in write.sets)
+                title="Find and take the job in one statement that skips the rows other workers hold",
+                expect="one worker wins each job, and the others take the next",
+            ),
+        )
 
 
 def _key(program: Program, table: TableName, write: Write) -> tuple[str, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pgqdoctor.lint.sources import Piece, Source
 from pgqdoctor.lint.tables import Schema, read_definitions
+from pgqdoctor.lint.views import read_views
+from pgqdoctor.lookalikes import names_work
 from pgqdoctor.names import same_table
 from pgqdoctor.sqlbody import read_definition
 from pgqdoctor.sqlfacts import Claim, FunctionBody, Statement, TableName, Unread
@@ -123,6 +125,9 @@ def _certain(claim: Claim) -> bool:
     """
     if claim.shape in ("skip-locked", "delete-skip-locked", "unguarded", "advisory"):
         return True
+    if claim.shape == "guarded" and claim.limit_kind == "none":
+        # Orders, accounts and subscriptions are moved on by such an update as well.
+        return names_work(claim.table.name)
     asks = not claim.conditions or any(tests_state(one) for one in claim.conditions)
     return claim.limit_kind != "none" and asks if claim.lock is not None else claim.writes
 
@@ -166,8 +171,11 @@ def read_program(sources: Sequence[Source]) -> Program:
                         if one.statement.kind == "ddl"
                     )
     unparsed.sort(key=lambda one: ([each.name for each in sources].index(one.file), one.line))
+    views = read_views(text for text, _, _ in definitions)
     return Program(
-        statements=tuple(statements),
+        statements=tuple(replace(one, statement=views.expanded(one.statement)) for one in statements)
+        if views.queries
+        else tuple(statements),
         schema=read_definitions(definitions),
         unparsed=tuple(dict.fromkeys(unparsed)),
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pgqdoctor.lint.sources import Source
 from pgqdoctor.sqlfacts import Condition, TableName
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqltext import Piece, Unparsable, parse, split
 
 _SERIAL: Final = {
@@ -50,6 +51,14 @@ class Index:
     predicate: str | None
     conditions: tuple[Condition, ...] | None
     method: str
+    spelled: tuple[str, ...]
+    """Each key in one spelling: column or expression, collation, operator class, order."""
+    rest: tuple[str, ...]
+    """What else tells indexes on the same keys apart, in one spelling: INCLUDE columns, how NULLs are told apart, the predicate."""
+    unique: bool
+    constraint: bool
+    source: Source
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +129,12 @@ def _follow(schema: Schema, node: Any, piece: Piece, source: Source, offset: int
             _alter(schema, table, _name(node.relation), command, text, source, offset)
     elif isinstance(node, ast.IndexStmt):
         table = schema.table(_name(node.relation))
-        if table is not None:
-            table.indexes.append(_index(node, _predicate(piece)))
+        # A name that is taken: the statement changes nothing (IF NOT EXISTS), or belongs to another state of the schema.
+        taken = node.idxname and any(
+            one.name == node.idxname for other in schema.tables for one in other.indexes
+        )
+        if table is not None and not taken:
+            table.indexes.append(_index(node, _predicate(piece), source, offset))
     elif isinstance(node, ast.DropStmt):
         for one in node.objects or ():
             _drop(
@@ -134,9 +147,18 @@ def _follow(schema: Schema, node: Any, piece: Piece, source: Source, offset: int
             return
         table = schema.table(_name(node.relation))
         renamed = getattr(node, "renameType", None)
+        if renamed == enums.ObjectType.OBJECT_INDEX:
+            for each in schema.tables:
+                each.indexes[:] = [
+                    replace(one, name=str(getattr(node, "newname", "")))
+                    if one.name == node.relation.relname
+                    else one
+                    for one in each.indexes
+                ]
+            return
         if table is not None and renamed == enums.ObjectType.OBJECT_TABLE:
             table.name = TableName(schema=table.name.schema, name=str(getattr(node, "newname", "")))
-        elif table is not None and renamed != enums.ObjectType.OBJECT_INDEX:
+        elif table is not None:
             table.whole = False
     elif isinstance(node, ast.CreateTableAsStmt) and node.into is not None:
         name = _name(node.into.rel)
@@ -218,7 +240,23 @@ def _constraint(
         if node.indexname is None:
             ascending = tuple(IndexKey(column=one, descending=False, nulls_first=False) for one in keys)
             table.indexes.append(
-                Index(name=node.conname or "", keys=ascending, predicate=None, conditions=(), method="btree")
+                Index(
+                    name=node.conname or "",
+                    keys=ascending,
+                    predicate=None,
+                    conditions=(),
+                    method="btree",
+                    spelled=tuple(quote_ident(one) for one in keys),
+                    rest=(
+                        ", ".join(str(one.sval) for one in node.including or ()),
+                        "nulls not distinct" if node.nulls_not_distinct else "",
+                        "",
+                    ),
+                    unique=True,
+                    constraint=True,
+                    source=source,
+                    offset=offset + _characters(text, node.location),
+                )
             )
     elif node.contype == kinds.CONSTR_FOREIGN and node.pktable is not None:
         own = tuple(str(one.sval) for one in node.fk_attrs or ()) or columns
@@ -273,12 +311,19 @@ def _predicate(piece: Piece) -> str | None:
     return piece.text[start:].strip() if start is not None else None
 
 
-def _index(node: Any, predicate: str | None) -> Index:
+def _index(node: Any, predicate: str | None, source: Source, offset: int) -> Index:
     from pglast import enums
+    from pglast.stream import RawStream
 
     from pgqdoctor.sqlread import read_predicate
 
-    keys = []
+    def written(part: Any) -> str:
+        return str(RawStream()(part)) if part is not None else ""
+
+    def names(parts: Any) -> str:
+        return ".".join(str(one.sval) for one in parts or ())
+
+    keys, spelled = [], []
     for one in node.indexParams or ():
         descending = one.ordering == enums.SortByDir.SORTBY_DESC
         nulls = one.nulls_ordering
@@ -288,12 +333,31 @@ def _index(node: Any, predicate: str | None) -> Index:
             else nulls == enums.SortByNulls.SORTBY_NULLS_FIRST
         )
         keys.append(IndexKey(column=one.name, descending=descending, nulls_first=first))
+        words = (
+            quote_ident(one.name) if one.name else f"({written(one.expr)})",
+            f"COLLATE {names(one.collation)}" if one.collation else "",
+            names(one.opclass),
+            f"({', '.join(written(each) for each in one.opclassopts)})" if one.opclassopts else "",
+            "DESC" if descending else "",
+            ("NULLS FIRST" if first else "NULLS LAST") if first != descending else "",
+        )
+        spelled.append(" ".join(word for word in words if word))
     return Index(
         name=node.idxname or "",
         keys=tuple(keys),
         predicate=predicate,
         conditions=() if predicate is None else read_predicate(predicate),
         method=node.accessMethod or "btree",
+        spelled=tuple(spelled),
+        rest=(
+            ", ".join(str(one.name or written(one.expr)) for one in node.indexIncludingParams or ()),
+            "nulls not distinct" if node.nulls_not_distinct else "",
+            written(node.whereClause),
+        ),
+        unique=bool(node.unique),
+        constraint=False,
+        source=source,
+        offset=offset,
     )
 
 

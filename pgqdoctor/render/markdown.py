@@ -131,20 +131,25 @@ def _knobs(report: Report) -> Iterator[str]:
     shown, _ = phrases.first(known, phrases.MOST_QUEUES)
     if not shown:
         return
-    printed = {sql for finding in report.findings for remedy in finding.remedies for sql in remedy.sql}
+    printed = {remedy.sql for finding in report.findings for remedy in finding.remedies}
+    numbers = {one.key: place for place, one in enumerate(report.findings, 1)}
     yield "## Knobs"
     yield ""
     for name, triangle in shown:
         yield f"### {code(name)}"
         yield ""
-        rows = [phrases.corner_row(one) for one in triangle.corners if one.why_not is None]
+        rows = [phrases.design_row(one) for one in triangle.corners if one.why_not is None]
         yield from table(
-            phrases.CORNER_HEADERS,
+            phrases.DESIGN_HEADERS,
             [tuple(text(cell) for cell in row) for row in rows],
-            right=range(2, len(phrases.CORNER_HEADERS)),
+            right=range(1, len(phrases.DESIGN_HEADERS)),
         )
         yield ""
-        yield f"**{text(triangle.recommendation.title)}**: {text(triangle.recommendation.reason)}."
+        yield text(phrases.DESIGN_LEGEND)
+        yield ""
+        asked = phrases.asked_for(triangle.recommendation, numbers)
+        said = f"{text(triangle.recommendation.reason)}. {text(asked)}".rstrip()
+        yield f"**{text(triangle.recommendation.title)}**: {said}"
         yield ""
         for knob in triangle.knobs:
             if phrases.turned(knob):
@@ -154,7 +159,7 @@ def _knobs(report: Report) -> Iterator[str]:
             yield ""
         for number, remedy in enumerate(triangle.recommendation.remedies, 1):
             # A finding's remedy is the same SQL, and stands above.
-            if not printed & set(remedy.sql[-1:]):
+            if remedy.sql not in printed:
                 yield from _remedy(remedy, number)
 
 

@@ -5,14 +5,14 @@ The texts are not yet escaped: each format does that its own way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pgqdoctor.finding import SEVERITIES, Remedy
 from pgqdoctor.render.quantities import counted, duration, number, percent, size
-from pgqdoctor.report import QueueFacts, Report, ReportedFinding
-from pgqdoctor.triangle import Corner, Knob, Recommendation
+from pgqdoctor.report import QueueFacts, Report, ReportedFinding, left_waiting
+from pgqdoctor.triangle import Corner, CornerName, Knob, KnobVerdict, Recommendation
 
 MOST_FINDINGS: Final = 20
 MOST_EVIDENCE: Final = 12
@@ -22,7 +22,25 @@ MOST_NAMES: Final = 8
 """Lengths of lists that a person still reads; JSON has them whole."""
 
 QUEUE_HEADERS: Final = ("queue", "ready", "oldest", "claims/s", "buffers/claim", "HOT", "dead rows")
-CORNER_HEADERS: Final = ("corner", "how", "buffers/claim", "HOT", "entries/job", "WAL/job")
+DESIGN_HEADERS: Final = ("design", "claim reads", "HOT updates", "index entries", "WAL")
+DESIGN_LEGEND: Final = (
+    "Claim reads: pages of 8 kB (buffers) per claimed job. HOT updates: share of the updates that write no index entry (heap-only "
+    'tuples). Index entries and WAL: written per job. "About" is computed, the rest was measured.'
+)
+DESIGNS: Final[Mapping[CornerName, str]] = {
+    "claim index, no HOT": "an index serves the claim, most updates are not HOT",
+    "HOT, claims scan": "no index serves the claim, most updates are HOT",
+    "both": "an index serves the claim, most updates are HOT",
+    "neither": "no index serves the claim, most updates are not HOT",
+}
+"""What the names of the designs in JSON mean."""
+VERDICTS: Final[Mapping[KnobVerdict, str]] = {
+    "keep": "keep it",
+    "change": "change it",
+    "cannot help": "no value can help",
+    "does not pay": "would cost more than it saves",
+    "not known": "cannot be told",
+}
 EVIDENCE_HEADERS: Final = ("what", "value", "read from")
 KINDS: Final = {
     "sql": "SQL",
@@ -52,6 +70,8 @@ def verdict_word(report: Report) -> str:
         return "INCOMPLETE"
     if not report.queues:
         return "NO QUEUE FOUND"
+    if left_waiting(report):
+        return "NO FAULT FOUND"
     return "HEALTHY AS FAR AS SEEN" if report.skipped else "HEALTHY"
 
 
@@ -69,6 +89,10 @@ def verdict_found(report: Report) -> str:
         return found if report.queues else f"{found}, no queue found"
     if report.crashed:
         return "no finding" if report.queues else "no finding, no queue found"
+    waiting = left_waiting(report)
+    if waiting:
+        more = f" and {len(waiting) - 1:,} more" if len(waiting) > 1 else ""
+        return f"no finding, but jobs of {waiting[0].name}{more} wait and no claim was seen"
     return (
         f"nothing wrong with {counted(len(report.queues), 'queue')}"
         if report.queues
@@ -191,26 +215,53 @@ def turned(knob: Knob) -> bool:
 
 def knob_line(knob: Knob, advice: Recommendation) -> str:
     """Return a knob's verdict, with its reason unless the recommendation has given it already."""
-    verdict = f"change to {knob.computed}" if knob.verdict == "change" and knob.computed else knob.verdict
-    return f"{knob.name} ({knob.today}): {verdict}" + (
-        "" if knob.reason == advice.reason else f"; {knob.reason}"
+    verdict = knob_verdict(knob)
+    reason = "" if knob.reason == advice.reason else f"; {knob.reason}"
+    return f"{knob.name}, today {knob.today}: {verdict}{reason}"
+
+
+def knob_verdict(knob: Knob) -> str:
+    """Return what to do with a knob: the value to set where it should be turned."""
+    if knob.verdict == "change" and knob.computed:
+        return f"change it to {knob.computed}"
+    return VERDICTS[knob.verdict]
+
+
+def asked_for(advice: Recommendation, numbers: Mapping[str, int]) -> str:
+    """Return who asks for what the knobs recommend, "" where that is nothing to run; ``numbers`` are the findings' by key."""
+    if not advice.remedies:
+        return ""
+    known = [f"finding {numbers[key]}" for key in advice.asked_by if key in numbers]
+    if known:
+        return f"It is the remedy of {' and of '.join(known)}."
+    if advice.asked_by:
+        return f"It is the remedy of {' and of '.join(advice.asked_by)}."
+    return (
+        "No finding asks for it, as what it would save is below the limits of the checks; pgqdoctor fix prints it as an optional step, "
+        "commented out."
     )
 
 
-def corner_row(corner: Corner) -> tuple[str, ...]:
-    """Return the cells under CORNER_HEADERS; "?" is what could not be told, "-" what did not occur, "~" stands before computed figures."""
+def design_name(corner: Corner) -> str:
+    """Return a design in words: what makes it, or for one that cannot be had what it would be."""
+    if corner.now:
+        return f"{corner.change}: {DESIGNS[corner.name].partition(',')[0]}"
+    return corner.change or DESIGNS[corner.name]
+
+
+def design_row(corner: Corner) -> tuple[str, ...]:
+    """Return the cells under DESIGN_HEADERS."""
 
     def shown(value: float | None, show: Callable[[float], str], known: bool) -> str:
-        return "?" if value is None else f"{'' if known else '~'}{show(value)}"
+        return "not known" if value is None else f"{'' if known else 'about '}{show(value)}"
 
     hot = (
-        "-"
+        "no updates"
         if corner.hot_ratio is None and corner.now
         else shown(corner.hot_ratio, percent, corner.hot_measured)
     )
     return (
-        corner.name,
-        corner.change,
+        design_name(corner),
         shown(corner.claim_buffers, number, corner.claim_measured),
         hot,
         shown(corner.entries_per_job, number, corner.now),

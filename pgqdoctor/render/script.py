@@ -17,7 +17,8 @@ from pgqdoctor.render import phrases
 from pgqdoctor.render.clean import LEFT_OUT, one_line, statement
 from pgqdoctor.render.quantities import counted
 from pgqdoctor.report import Report, ReportedFinding
-from pgqdoctor.steps import Step, Treatment, builds_concurrently, built_index, dropped_index
+from pgqdoctor.sqlremedy import builds_concurrently, built_index, dropped_index
+from pgqdoctor.steps import Step, Treatment
 
 WIDTH: Final = 100
 LOCK_TIMEOUT: Final = "2s"
@@ -45,13 +46,23 @@ def fix_script(report: Report, chosen: Treatment, *, recording: bool = False) ->
             "",
             *_comment("There is nothing to do." if not chosen.findings else "None of these has a remedy."),
         ]
-    for place, part in enumerate((chosen.first, chosen.later)):
-        if place and part:
-            lines += ["", *_rule("Only if still needed")]
-            lines += _comment(
-                "What these steps cure is caused by findings treated above. Apply those, look again "
-                "(pgqdoctor report), and remove the comment marks of what is left."
-            )
+    for heading, about, part in (
+        ("", "", chosen.first),
+        (
+            "Only if still needed",
+            "What these steps cure is caused by findings treated above. Apply those, look again "
+            "(pgqdoctor report), and remove the comment marks of what is left.",
+            chosen.later,
+        ),
+        (
+            "Optional: what the knobs recommend",
+            "No finding asks for these steps: the queue works without them, and by the rates of the window they would save more "
+            "than they cost. The reasons stand under Knobs in pgqdoctor report.",
+            chosen.optional,
+        ),
+    ):
+        if heading and part:
+            lines += ["", *_rule(heading), *_comment(about)]
         for step in part:
             number += 1
             lines += ["", *_step(step, number), *writer.written(step, step.sql)]
@@ -177,6 +188,8 @@ def _step(step: Step, number: int) -> Iterator[str]:
     yield from _comment(f"Step {number}{kind}: {remedy.title}", rest="--   ")
     for one in step.findings:
         yield from _labelled("finding", f"{one.severity} {one.key}")
+    if not step.findings:
+        yield from _labelled("finding", "none")
     for label, text in (
         ("lock", phrases.remedy_takes(remedy)),
         ("risk", remedy.risk),
@@ -200,6 +213,10 @@ def _reason_not_to_act(step: Step) -> Iterator[str]:
         yield from _labelled("only if", f"still needed after the steps for {', '.join(step.after)}")
     elif step.alternative:
         yield from _labelled("left out", "it stands in the place of the step before it; take one of the two")
+    elif step.decide:
+        yield from _labelled("decide", f"{step.decide}. Remove the comment marks once you have")
+    elif step.first:
+        yield from _labelled("first", step.first)
 
 
 class _Writer:
@@ -282,4 +299,6 @@ def _same_session(function: str, pid: str, observed: str) -> str:
 def summary(chosen: Treatment) -> str:
     """Return what a script holds in a few words, for standard error."""
     acting = sum(step.acts for step in chosen.steps)
-    return f"{counted(acting, 'step')} to run, {len(chosen.steps) - acting:,} as comments"
+    deciding = sum(bool(step.decide) and not step.acts for step in chosen.steps)
+    decided = f", {deciding:,} to decide" if deciding else ""
+    return f"{counted(acting, 'step')} to run{decided}, {len(chosen.steps) - acting - deciding:,} as comments only"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,7 +107,7 @@ def render_queues(report: Report, *, color: bool, width: int) -> str:
 def render_knobs(name: str, triangle: Triangle, *, color: bool, width: int) -> str:
     """Write the triangle of one queue with all of its arithmetic."""
     paper = Paper(width=min(max(width, NARROWEST), WIDEST), color=color)
-    return _joined([_triangle(name, triangle, frozenset(), paper, whole=True)])
+    return _joined([_triangle(name, triangle, frozenset(), {}, paper, whole=True)])
 
 
 def _joined(parts: Iterable[Iterable[str]]) -> str:
@@ -273,28 +273,37 @@ def _queues(report: Report, paper: Paper) -> Iterator[str]:
 
 def _knobs(report: Report, paper: Paper) -> Iterator[Iterator[str]]:
     """Where each queue stands between claim index, fillfactor and heap-only updates, and the one thing to do."""
-    printed = {sql for finding in report.findings for remedy in finding.remedies for sql in remedy.sql}
+    printed = {remedy.sql for one in report.findings for remedy in one.remedies}
+    numbers = {one.key: place for place, one in enumerate(report.findings, 1)}
     queues, _ = phrases.first([one for one in report.queues if one.triangle is not None], phrases.MOST_QUEUES)
     for queue in queues:
         if queue.triangle is not None:
-            yield _triangle(queue.name, queue.triangle, printed, paper)
+            yield _triangle(queue.name, queue.triangle, printed, numbers, paper)
 
 
 def _triangle(
-    name: str, triangle: Triangle, printed: Set[str], paper: Paper, *, whole: bool = False
+    name: str,
+    triangle: Triangle,
+    printed: Set[tuple[str, ...]],
+    numbers: Mapping[str, int],
+    paper: Paper,
+    *,
+    whole: bool = False,
 ) -> Iterator[str]:
-    """The corners, the recommendation and the knobs to turn; as a ``whole`` also what stays as it is, and why."""
-    yield from paper.prose(f"Knobs of {name}", style="strong")
+    """The designs, the recommendation and the knobs to turn; as a ``whole`` also what stays as it is, and why."""
+    yield from paper.prose(f"Knobs of {name}: claim index, fillfactor, autovacuum", style="strong")
     rows = [
-        tuple(one_line(cell) for cell in phrases.corner_row(one))
+        tuple(one_line(cell) for cell in phrases.design_row(one))
         for one in triangle.corners
         if one.why_not is None
     ]
-    yield from _table(phrases.CORNER_HEADERS, rows, indent=2, paper=paper, right=range(2, len(rows[0])))
+    yield from _table(phrases.DESIGN_HEADERS, rows, indent=2, paper=paper, right=range(1, len(rows[0])))
+    yield from paper.prose(phrases.DESIGN_LEGEND, indent=2, style="faint")
     if whole:
         yield from _corner_arithmetic(triangle, paper)
     advice = triangle.recommendation
-    yield from paper.prose(f"{advice.title}: {advice.reason}.", indent=2, hanging=2)
+    asked = phrases.asked_for(advice, numbers)
+    yield from paper.prose(f"{advice.title}: {advice.reason}. {asked}", indent=2, hanging=2)
     for knob in triangle.knobs:
         if whole or phrases.turned(knob):
             yield from paper.prose(phrases.knob_line(knob, advice), indent=2, hanging=2)
@@ -302,7 +311,7 @@ def _triangle(
                 yield from paper.prose(line, indent=4, hanging=2, style="faint")
     for place, remedy in enumerate(advice.remedies, 1):
         # A finding's remedy is the same SQL, and stands above.
-        if not printed & set(remedy.sql[-1:]):
+        if remedy.sql not in printed:
             yield from _remedy(remedy, place, 2, paper)
     for note in triangle.notes if whole else ():
         yield from paper.prose(f"Note: {note}", indent=2, hanging=2)
@@ -310,9 +319,8 @@ def _triangle(
 
 def _corner_arithmetic(triangle: Triangle, paper: Paper) -> Iterator[str]:
     for corner in triangle.corners:
-        how = f", {corner.change}" if corner.change else ""
-        why = f": cannot be had, {corner.why_not}" if corner.why_not is not None else ""
-        yield from paper.prose(f"{corner.name}{how}{why}", indent=2, hanging=2)
+        why = f": cannot be had, as {corner.why_not}" if corner.why_not is not None else ""
+        yield from paper.prose(f"{phrases.design_name(corner)}{why}", indent=2, hanging=2)
         for line in corner.arithmetic:
             yield from paper.prose(line, indent=4, hanging=2, style="faint")
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pgqdoctor.decisions import decision
 from pgqdoctor.render.clean import one_line, statement
 from pgqdoctor.render.jsonout import written
 from pgqdoctor.render.text import NARROWEST, Paper
 
 if TYPE_CHECKING:
-    from pgqdoctor.triage import Step, Triage
+    from pgqdoctor.triage import QueueState, Step, Triage
 
 HEIGHT: Final = 24
 WIDEST: Final = 80
@@ -70,10 +71,10 @@ def _blocks(triage: Triage, paper: Paper) -> Iterator[Block]:
         if place == 0:
             yield from _first(step, paper)
         else:
-            yield Block(rank=10 if place == 1 else 40 + place, lines=tuple(_step(step, paper)))
+            yield Block(rank=10 if place == 1 else 23 + place, lines=tuple(_step(step, paper)))
     for rank, label, texts in (
         (15, "Crashed", triage.crashed),
-        (20, "Do not", [f"{one.what}: {one.why}" for one in triage.avoid]),
+        (20, "Do not", [f"{one.what}{one.until and f' {one.until}'}: {one.why}" for one in triage.avoid]),
         (30, "Forecast", [f"{one.what} ({one.how})" for one in triage.forecasts]),
         (50, "Besides", triage.others),
         (60, "Not seen", triage.not_seen),
@@ -104,12 +105,35 @@ def _word(triage: Triage) -> str:
         return "INCOMPLETE"
     if not triage.queues:
         return "NO QUEUE FOUND"
+    if _left_waiting(triage) is not None:
+        return "NO FAULT FOUND"
     return "HEALTHY AS FAR AS SEEN" if triage.not_seen else "HEALTHY"
+
+
+def _left_waiting(triage: Triage) -> QueueState | None:
+    """The first queue in which a job has waited for longer than the window, and none was taken."""
+    return next(
+        (
+            one
+            for one in triage.queues
+            if one.state == "stopped"
+            and one.ready
+            and (one.oldest_age_s is None or one.oldest_age_s >= triage.window.seconds)
+        ),
+        None,
+    )
 
 
 def _all_clear(triage: Triage) -> str:
     if not triage.queues:
         return "No queue was found, so nothing can be said."
+    waiting = _left_waiting(triage)
+    if waiting is not None:
+        notices = "; pgqdoctor report lists the notices" if triage.verdict == "notice" else ""
+        return (
+            f"No fault was found, but jobs of {waiting.name} wait and no claim was seen: "
+            f"so it looks between two turns of a batch, and so it looks when its workers are gone{notices}."
+        )
     if triage.verdict == "notice":
         return "Nothing that delays jobs or endangers the queue; pgqdoctor report lists the notices."
     return (
@@ -123,6 +147,8 @@ def _first(step: Step, paper: Paper) -> Iterator[Block]:
         lines.extend(paper.labelled("needs", step.needs, indent=3, column=LABEL))
     if step.rolls_back:
         lines.extend(paper.labelled("rolls back", step.rolls_back, indent=3, column=LABEL))
+    elif step.kind in ("sql", "setting") and (decision(step.sql) or step.blocks != "nothing"):
+        lines.extend(paper.labelled("risk", step.risk, indent=3, column=LABEL))
     lines.extend(paper.labelled("helped if", step.helped, indent=3, column=LABEL))
     yield Block(rank=0, lines=tuple(lines))
     for sql in step.helped_sql:

@@ -73,7 +73,7 @@ def test_no_claims() -> None:
 
 def sampled(pids_that_claim: tuple[int, ...], strict: tuple[int, ...]) -> list[Finding]:
     """Look at sessions whose prepared BEGIN is not counted: half of the transactions fail."""
-    texts = (build.CLAIM.replace("$1", "'queued'"), f"{BEGIN};")
+    texts = (build.CLAIM.replace("$1", "'running'"), f"{BEGIN};")
     sessions = [
         *(build.sampled(pid, 0) for pid in pids_that_claim),
         *(build.sampled(pid, 1) for pid in strict),

@@ -65,7 +65,7 @@ def test_walk_over_finished_jobs() -> None:
     assert finding.severity == "warning"
     assert (
         finding.title
-        == "Each claim of public.jobs reads and throws away 30,000 rows that are not ready (done 999,900)"
+        == "Each claim of public.jobs reads and throws away 30,000 rows that are not ready (done 1 million)"
     )
     assert {(one.what, one.value) for one in finding.evidence} >= {
         ("claim reads", 300.0),

@@ -108,3 +108,11 @@ def test_sequential_scan_over_a_table_of_ready_rows() -> None:
     )
     (finding,) = look(plans.limited({**scan, "Rows Removed by Filter": 290_000}))
     assert "290,000 jobs that are ready but not for it" in finding.title
+
+
+def test_rows_beyond_an_old_row_count_are_not_taken_for_ready_ones() -> None:
+    """The planner's row count is that of the last ANALYZE; a scan that met more rows than that met them in other states."""
+    plan = plans.limited(
+        plans.scan(buffers=9_000, **{"Filter": "(state = 'queued'::text)", "Rows Removed by Filter": 900_000})
+    )
+    assert look(plan, indexes=(), ready=0) == []

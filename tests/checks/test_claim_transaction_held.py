@@ -53,7 +53,7 @@ def test_one_session_is_named_with_its_age_and_last_statement() -> None:
 def test_many_sessions_are_counted() -> None:
     (finding,) = look(merged(build.held_open(41, 0, 3.0), build.held_open(42, 0, 5.0)))
     assert finding.title.startswith(
-        "2 sessions hold their claims on public.jobs open, idle in transaction, for up to 5.0 s"
+        "2 sessions hold their claims on public.jobs open, idle in transaction, for up to 5 s"
     )
     assert finding.pids == (42, 41)
 

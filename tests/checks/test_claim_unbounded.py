@@ -47,6 +47,23 @@ def test_locking_select() -> None:
     assert "LIMIT 1 FOR UPDATE SKIP LOCKED" in finding.remedies[0].sql[0]
 
 
+def test_an_update_that_returns_nothing_and_has_lost_its_constants() -> None:
+    """Only what a session sent tells that UPDATE ... SET state = $1 WHERE state = $2 takes jobs."""
+    seen = build.observation(
+        statements={"1/10/1": ("UPDATE jobs SET state = $1 WHERE state = $2", 2, 20_000)},
+        texts=("UPDATE jobs SET state = 'running' WHERE state = 'queued'",),
+        samples=(Sample(at=1.0, sessions=(build.sampled(1, 0, query_id=1),)),),
+    )
+    (finding,) = build.evaluated(CHECK, seen)
+    assert "takes 10,000 jobs at a time" in finding.title
+    reaped = build.observation(
+        statements={"1/10/1": ("UPDATE jobs SET state = $1 WHERE state = $2", 2, 20_000)},
+        texts=("UPDATE jobs SET state = 'queued' WHERE state = 'running'",),
+        samples=(Sample(at=1.0, sessions=(build.sampled(1, 0, query_id=1),)),),
+    )
+    assert build.evaluated(CHECK, reaped) == []
+
+
 def test_update_that_takes_everything() -> None:
     (finding,) = look(GUARDED, 2, 20_000, deleted=100)
     assert (

@@ -70,7 +70,7 @@ def test_trigger_passed_and_two_rounds_waited() -> None:
     # 50 + 0.2 * 1,000 rows = 250; at 200/s, 24,250 dead rows are 120 s beyond it.
     (finding,) = look(dead=24_250)
     assert finding.severity == "warning"
-    assert "24,250 dead rows in public.jobs, 97.0 times autovacuum's trigger of 250" in finding.title
+    assert "24,250 dead rows in public.jobs, 97 times autovacuum's trigger of 250" in finding.title
     assert finding.remedies[0].sql == ("SET lock_timeout = '2s';", "VACUUM (TRUNCATE false) public.jobs;")
 
 

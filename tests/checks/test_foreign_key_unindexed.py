@@ -38,7 +38,7 @@ def test_child_scanned_for_each_delete() -> None:
     assert finding.severity == "warning"
     assert finding.key == "foreign-key-unindexed:public.jobs:job_log_job_id_fkey"
     assert "No index on public.job_log (job_id)" in finding.title
-    assert "30/s deletes read 1,800,000/s of its 60,000 rows" in finding.title
+    assert "30/s deletes read 1.8 million/s of its 60,000 rows" in finding.title
     assert (
         finding.remedies[0].sql[2]
         == "CREATE INDEX CONCURRENTLY job_log_job_id_idx ON public.job_log (job_id);"

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pgqdoctor.checks.jobs_stuck import CHECK
+from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Finding
-from pgqdoctor.observation import StuckProbe
+from pgqdoctor.observation import Lack, StuckProbe
 
 from . import build
 
@@ -196,3 +197,15 @@ def test_running_is_a_timestamp() -> None:
     assert 'WHERE "lockedAt" IS NOT NULL AND "lockedAt" < now() - interval' in finding.remedies[0].sql[0]
     assert 'SET "lockedAt" = NULL' in finding.remedies[0].sql[0]
     assert 'WHERE j."Id" = overdue."Id"' in finding.remedies[0].sql[0]
+
+
+def test_a_claim_that_deletes_the_job_leaves_none_behind() -> None:
+    lacking = build.probe(lacks=(Lack(what="claimed", reason="no state is known", queue="public.jobs"),))
+    deleting = "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE state = $1 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
+
+    def skipped(claim: str) -> list[str]:
+        seen = build.observation(statements={"1/10/1": (claim, 100, 100)}, probes=(lacking,))
+        return [one.check for one in diagnose(seen, only=("jobs-stuck",)).skipped]
+
+    assert skipped(build.CLAIM) == ["jobs-stuck"]
+    assert skipped(deleting) == []

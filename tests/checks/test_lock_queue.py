@@ -57,7 +57,7 @@ def test_ddl_in_the_middle_is_told_apart_from_the_root() -> None:
     (finding,) = migration(31, 32, 33)
     assert finding.severity == "critical"
     assert finding.title == (
-        "Session 20 (migration, active, open 7.5 s) waits for session 10 (reporting, idle in transaction, open 8.0 s) to lock "
+        "Session 20 (migration, active, open 7.5 s) waits for session 10 (reporting, idle in transaction, open 8 s) to lock "
         "public.jobs, and 3 sessions at public.jobs wait behind it, up to 7.5 s"
     )
     assert finding.pids == (10, 20)
@@ -98,7 +98,7 @@ def test_row_lock_held_by_a_session_for_seconds() -> None:
     (finding,) = look((holder, worker(31)), (row_wait(31, 40),))
     assert (
         finding.title
-        == "1 session at public.jobs waits for session 40 (billing, idle in transaction, open 5.0 s), up to 4.0 s"
+        == "1 session at public.jobs waits for session 40 (billing, idle in transaction, open 5 s), up to 4 s"
     )
     assert finding.remedies[0].sql == ("SELECT pg_terminate_backend(40);",)
 

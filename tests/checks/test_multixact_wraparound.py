@@ -47,8 +47,11 @@ def test_members_run_out_before_ids() -> None:
     assert look(200_000_000, 400.0, members=8) == [], "less than half of the member space"
     (finding,) = look(300_000_000, 400.0, members=8)
     assert finding.severity == "warning"
-    assert "may have 2,400,000,000 of 4,294,967,296 members in use" in finding.title
-    assert "7 days are left" in finding.title
+    assert "may have 2.4 billion of 4.29 billion members in use" in finding.title
+    assert finding.title.endswith("the space of MultiXact members is used up in about 7 days")
+    (left,) = [one for one in finding.evidence if one.what == "time left at this rate"]
+    assert left.value == round((2**32 - 2_400_000_000) / 3_200)
+    assert left.source == "computed: 1.89 billion of 4.29 billion members left, 3,200/s used"
 
 
 def test_member_space_has_no_such_end_from_19_on() -> None:

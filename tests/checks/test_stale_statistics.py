@@ -69,7 +69,7 @@ def test_plan_that_leaves_the_index_aside_is_a_warning() -> None:
     assert finding.severity == "warning"
     assert (
         finding.title
-        == "The planner expects 1 ready jobs in public.jobs and there are 5,000: 1,000,000 rows changed since ANALYZE 2 h ago"
+        == "The planner expects 1 ready jobs in public.jobs and there are 5,000: 1 million rows changed since ANALYZE 2 h ago"
     )
     assert finding.remedies[0].sql[1] == "ANALYZE public.jobs;"
 

@@ -48,8 +48,11 @@ def test_verdicts(age: int, per_second: float, severity: str | None) -> None:
 
 def test_title_tells_the_time_left() -> None:
     (finding,) = look(220_000_000, 25_000.0)
-    assert "220,000,000 transactions old" in finding.title
-    assert "21 h 23 min are left at 25,000 per second" in finding.title
+    assert "220 million transactions old" in finding.title
+    assert finding.title.endswith("the range of transactions is used up in about 21 h 23 min")
+    (left,) = [one for one in finding.evidence if one.what == "time left at this rate"]
+    assert left.value == round((2**31 - 3_000_000 - 220_000_000) / 25_000)
+    assert left.source == "computed: 1.92 billion of 2.14 billion transactions left, 25,000/s used"
 
 
 def test_oldest_table_is_vacuumed_where_it_is_known() -> None:

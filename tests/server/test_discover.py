@@ -10,6 +10,7 @@ import pytest
 
 from pgqdoctor.collect import ObserveOptions, observe
 from pgqdoctor.engine import diagnose
+from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.observation import Observation, QueueIdentity
 from tests.server.framework_shapes import FRAMEWORKS, Framework
 
@@ -428,6 +429,70 @@ def test_queue_option_overrides_discovery(database: str) -> None:
         (queue,) = certain(seen)
         assert queue.name == "public.jobs"
         assert "named by --queue" in queue.recognised_by
+
+
+def test_queue_option_says_what_is_no_table(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            b"""
+CREATE TABLE "My jobs" (id bigserial PRIMARY KEY, state text);
+CREATE VIEW ready AS SELECT id FROM "My jobs" WHERE state = 'ready';
+CREATE MATERIALIZED VIEW counted AS SELECT state, count(*) FROM "My jobs" GROUP BY state;
+CREATE TABLE emails (id bigserial PRIMARY KEY, state text);
+CREATE VIEW again AS SELECT * FROM ready;
+CREATE TABLE parts (id bigint, state text) PARTITION BY RANGE (id);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000);
+CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER there FOREIGN DATA WRAPPER nowhere;
+CREATE FOREIGN TABLE far (id bigint) SERVER there;
+"""
+        )
+    for name, kind, tables in (
+        ("ready", "a view", 'public."My jobs"'),
+        ("again", "a view", 'public."My jobs"'),
+        ("public.counted", "a materialised view", 'public."My jobs"'),
+        ('public."My jobs_id_seq"', "a sequence", 'public."My jobs"'),
+        ("public.My jobs_pkey", "an index", 'public."My jobs"'),
+        ("far", "a foreign table", "another server"),
+    ):
+        with pytest.raises(PgqdoctorError) as caught:
+            observe(database, ObserveOptions(window_seconds=0.1, queues=(name,)))
+        assert caught.value.exit_code == USAGE
+        assert f"is {kind}, not a table" in caught.value.message
+        assert tables in caught.value.hint
+    (queue,) = certain(observe(database, ObserveOptions(window_seconds=0.1, queues=("parts_1",))))
+    assert queue.name == "public.parts"
+    claim = "SELECT id FROM emails WHERE state = 'ready' LIMIT 1 FOR UPDATE SKIP LOCKED"
+    with pytest.raises(PgqdoctorError, match="takes jobs from emails, which is another table"):
+        observe(
+            database,
+            ObserveOptions(
+                window_seconds=0.1, queues=('public."My jobs"',), claim_queries={'public."My jobs"': claim}
+            ),
+        )
+
+
+def test_a_finisher_in_the_form_of_a_claim_is_none(database: str) -> None:
+    """pg_stat_statements has lost the states; the sessions' last statements still show them."""
+    finish = (
+        "UPDATE jobs SET state = 'done' WHERE id = (SELECT id FROM jobs WHERE state = 'running' ORDER BY id LIMIT 1 "
+        "FOR UPDATE SKIP LOCKED) RETURNING id, state"
+    )
+    claim = "UPDATE jobs SET state = 'running' WHERE id = (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
+    with (
+        psycopg.connect(database, autocommit=True) as worker,
+        psycopg.connect(database, autocommit=True) as finisher,
+    ):
+        worker.execute(
+            b"CREATE TABLE jobs (id bigserial PRIMARY KEY, state text NOT NULL DEFAULT 'ready', run_at timestamptz);"
+            b"INSERT INTO jobs SELECT FROM generate_series(1, 300); ANALYZE jobs"
+        )
+        for _ in range(10):
+            worker.execute(claim.encode())
+            finisher.execute(finish.encode())
+            finisher.execute(finish.encode())
+        (queue,) = certain(observe(database, ObserveOptions(window_seconds=0.3)))
+    assert queue.ready_values == ("ready",)
+    assert len(queue.claim_keys) == len(queue.other_keys) == 1
 
 
 def test_namesakes_in_other_schemas_are_told_apart_by_what_moves(database: str) -> None:

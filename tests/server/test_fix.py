@@ -23,7 +23,8 @@ from pgqdoctor.render.script import fix_script, undo_script
 from pgqdoctor.report import Report
 from pgqdoctor.steps import treatment
 from tests.golden.reports import DEAD, SICK
-from tests.unit.test_fix import HOSTILE_TEXTS, everywhere
+from tests.one_voice import disagreements
+from tests.unit.test_fix import HOSTILE_TEXTS, decided, everywhere
 
 WINDOW_S = 4.0
 LONGEST_CURE_S = 40.0
@@ -36,6 +37,9 @@ SELECT 'options', c.oid::regclass::text, coalesce(array_to_string(ARRAY(SELECT u
   FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace
 UNION ALL
 SELECT 'setting', name, setting FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'
+UNION ALL
+SELECT 'role', s.setrole::regrole::text, array_to_string(s.setconfig, ', ')
+  FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()
 ORDER BY 1, 2, 3
 """
 
@@ -62,7 +66,9 @@ def catalog(dsn: str) -> list[tuple[Any, ...]]:
 
 
 def look(dsn: str) -> Report:
-    return diagnose(observe(dsn, ObserveOptions(window_seconds=WINDOW_S)))
+    seen = observe(dsn, ObserveOptions(window_seconds=WINDOW_S))
+    assert disagreements(seen) == []
+    return diagnose(seen)
 
 
 def told(report: Report) -> str:
@@ -100,11 +106,17 @@ def test_applied_the_finding_goes_and_undone_the_catalog_is_as_it_was(
         report = look(run.dsn)
         assert check in harmful(report), told(report)
         chosen = treatment(report, [one.key for one in report.findings if one.check == check])
-        undo = undo_script(report, chosen)
-        applied(run.dsn, fix_script(report, chosen))
+        undo, fix = decided(undo_script(report, chosen)), fix_script(report, chosen)
+        if scenario == "idle-snapshot":
+            assert "ALTER ROLE" in fix
+            applied(run.dsn, fix)
+            assert catalog(run.dsn) == before, "what a person decides does not run by itself"
+            assert check not in harmful(look(run.dsn)), "the session is ended"
+            fix = decided(fix)
+        applied(run.dsn, fix)
         changed = catalog(run.dsn)
         assert changed != before
-        applied(run.dsn, fix_script(report, chosen))
+        applied(run.dsn, fix)
         assert catalog(run.dsn) == changed, "run again it changes nothing more"
         until = time.monotonic() + LONGEST_CURE_S
         while check in harmful(after := look(run.dsn)):
@@ -188,7 +200,7 @@ def test_a_session_that_started_after_the_observation_is_left_alone(database: st
         report = replace(SICK, findings=(replace(DEAD, caused_by=(), remedies=(end,)),))
         for observed, survives in (("2001-01-01T00:00:00Z", True), ("2999-01-01T00:00:00Z", False)):
             seen = replace(report, generated_at=observed)
-            applied(database, fix_script(seen, treatment(seen)))
+            applied(database, decided(fix_script(seen, treatment(seen))))
             try:
                 victim.execute("SELECT 1")
             except psycopg.OperationalError:

@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql
 
 from pgqdoctor import probes, rows
+from pgqdoctor.collect import shape_parameters
 from pgqdoctor.connect import connect, in_schema, survey
 from pgqdoctor.observation import Extension
 from pgqdoctor.usercode import UserCode
@@ -56,8 +57,10 @@ LOOSE: dict[str, tuple[set[str], Mapping[str, object] | None]] = {
         },
         None,
     ),
-    "candidates": ({"oid"}, {"limit": 10, "signatures": ["^que_jobs$"]}),
+    "candidates": ({"oid"}, shape_parameters()),
     "exclusive_locks": ({"oid"}, None),
+    "relations": ({"schema", "name", "kind", "persistence", "tables"}, {"name": "pg_locks"}),
+    "sent_texts": ({"query"}, {"ids": [1], "limit": 10}),
     "database": ({one.name for one in dataclasses.fields(rows.DatabaseRow)} | {"at"}, None),
     "samples": (
         {
@@ -83,6 +86,7 @@ LOOSE: dict[str, tuple[set[str], Mapping[str, object] | None]] = {
 EXTENSION_PROBES: dict[str, type] = {
     "statement_texts": rows.StatementTextRow,
     "statement_counters": rows.StatementCounterRow,
+    "statements_info": rows.StatementsInfoRow,
 }
 
 

@@ -13,6 +13,7 @@ from pgqdoctor.finding import SEVERITIES
 from pgqdoctor.lab.load import Load, scenario_database
 from pgqdoctor.lab.scenario import Scenario, list_scenarios, load_scenario
 from pgqdoctor.report import Report
+from tests.one_voice import disagreements
 
 WINDOW_S = 4.0
 LONGEST_CURE_S = 40.0
@@ -23,7 +24,9 @@ HEALTHY = [one for one in SCENARIOS if one.kind == "healthy"]
 
 
 def look(dsn: str) -> Report:
-    return diagnose(observe(dsn, ObserveOptions(window_seconds=WINDOW_S)))
+    seen = observe(dsn, ObserveOptions(window_seconds=WINDOW_S))
+    assert disagreements(seen) == []
+    return diagnose(seen)
 
 
 def told(report: Report) -> str:

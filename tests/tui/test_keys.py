@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from textual.widgets import ContentSwitcher, DataTable, Input, Static
+from textual.containers import Vertical
+from textual.widgets import Button, ContentSwitcher, DataTable, Input, Static
 
 from pgqdoctor.feed import Failure, Snapshot
 from pgqdoctor.frames import Frame
@@ -16,7 +17,8 @@ from pgqdoctor.live import Dropped, LinkState, PollCost, SignalOutcome
 from pgqdoctor.pulse import pulse
 from pgqdoctor.queue import build_queues
 from pgqdoctor.recording import last_observation, open_recording
-from pgqdoctor.tui.app import PANES, DoctorApp
+from pgqdoctor.render import render
+from pgqdoctor.tui.app import ENDINGS, EXPORTED_WIDTH, PANES, DoctorApp
 from pgqdoctor.tui.keys import KEYS
 from pgqdoctor.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from pgqdoctor.tui.screens.finding import FindingPane
@@ -120,7 +122,7 @@ async def test_copy_hands_over_the_sql_of_the_chosen_remedy() -> None:
         await pilot.press("2", "y")
         assert "pg_terminate_backend" in app.clipboard
         await pilot.press("right", "y")
-        assert app.clipboard.startswith("ALTER SYSTEM SET idle_in_transaction_session_timeout")
+        assert app.clipboard.startswith("ALTER ROLE postgres IN DATABASE app SET")
 
 
 async def test_filter_narrows_and_escape_clears() -> None:
@@ -274,6 +276,25 @@ async def test_export_recording_and_fix_script_are_written(tmp_path: Path) -> No
     assert open_recording(files[".pgqd"], history).beats == len(feed.history.times())
 
 
+@pytest.mark.parametrize("ending", list(ENDINGS.values()))
+async def test_export_writes_the_form_of_the_ending(tmp_path: Path, ending: str) -> None:
+    app = app_staged(feed_of(), directory=tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("e")
+        await pilot.pause()
+        buttons = list(app.screen.query(Button))
+        assert [str(one.label) for one in buttons] == list(ENDINGS)
+        inside = app.screen.query_one(Vertical).content_region
+        assert all(inside.contains_region(one.region) for one in buttons)
+        app.screen.query_one("#path", Input).value = f"report{ending}"
+        await pilot.press("enter")
+        await pilot.pause()
+    text = (tmp_path / f"report{ending}").read_text()
+    form = next(name for name, one in ENDINGS.items() if one == ending)
+    assert app.snapshot is not None
+    assert text == render(app.snapshot.shown.frame.report, form, color=False, width=EXPORTED_WIDTH)
+
+
 async def test_redacted_recording(tmp_path: Path) -> None:
     app = app_staged(feed_of(), directory=tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -341,10 +362,10 @@ async def test_dropped_queue_stays_marked_until_it_is_back() -> None:
         await pilot.pause()
         table = app.query_one("#queues", Grid)
         assert table.row_count == 2
-        assert "gone" in str(table.get_row("public.emails")[1])
+        assert "gone" in str(table.get_row("public.emails")[0])
         feed.post(snapshot)
         await pilot.pause()
-        assert "gone" not in str(table.get_row("public.emails")[1])
+        assert "gone" not in str(table.get_row("public.emails")[0])
 
 
 async def test_nothing_is_known_yet() -> None:

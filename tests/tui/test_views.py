@@ -229,11 +229,13 @@ def test_knobs_have_todays_values_and_what_findings_advise() -> None:
     assert parts["fillfactor"].facts[0][1] == "100 %"
     assert [fact[0] for fact in parts["index"].facts] == ["jobs_pkey", "jobs_queued_idx"]
     assert any("serves the claim" in fact[2] for fact in parts["index"].facts)
-    assert any("1,000 + 0 x" in fact[2] for fact in parts["autovacuum"].facts)
+    assert any("1,000 and 0% of 26 rows" in fact[2] for fact in parts["autovacuum"].facts)
     assert parts["HOT"].advice == ()
     assert knobs.triangle is not None
-    assert [one.name for one in knobs.triangle.designs if one.now] == ["both"]
-    assert {one.name: one.verdict for one in knobs.triangle.knobs}["fillfactor"] == "cannot help"
+    assert [one.name for one in knobs.triangle.designs if one.now] == [
+        "as it is: an index serves the claim"
+    ]
+    assert {one.name: one.verdict for one in knobs.triangle.knobs}["fillfactor"] == "no value can help"
 
 
 @pytest.mark.parametrize("name", NAMES)

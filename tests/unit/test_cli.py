@@ -15,9 +15,10 @@ import pytest
 from pgqdoctor.cli import FOUND, HEALTHY, INTERRUPTED, PIPED_WIDTH, run
 from pgqdoctor.errors import UNREACHABLE, USAGE, PgqdoctorError
 from pgqdoctor.registry import all_checks
-from pgqdoctor.render import FORMATS, QUEUE_FORMATS
+from pgqdoctor.render import FORMATS, QUEUE_FORMATS, Asked
 
 ROOT = Path(__file__).parent.parent.parent
+CLAIM = "SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
 SOME_CHECK = all_checks()[0].id
 
 
@@ -147,7 +148,7 @@ class TestStart:
             ["report", "--only", SOME_CHECK + "x"],
             f"--only: unknown check '{SOME_CHECK}x'. Did you mean {SOME_CHECK}?",
         ),
-        (["report", "--ignore", "qqqq"], "--ignore: unknown check 'qqqq'. Known: "),
+        (["report", "--ignore", "qqqq"], "--ignore: unknown check 'qqqq'. There are "),
         (["report", "--config", "none.toml"], "none.toml"),
         (["report", "--from", "none.json"], "none.json"),
         (["report", "--output", "no/such/report.txt"], "there is no directory 'no/such'"),
@@ -157,6 +158,26 @@ class TestStart:
             "needs exactly one --queue",
         ),
         (["report", "--queue", "a", "--claim-query", "empty.sql"], "the claim query in empty.sql is empty"),
+        (
+            ["report", "--queue", "a", "--claim-query", "select.sql"],
+            "the claim query in select.sql is a SELECT that takes no job",
+        ),
+        (
+            ["report", "--queue", "a", "--claim-query", "two.sql"],
+            "the claim query in two.sql holds 2 statements",
+        ),
+        (
+            ["report", "--queue", "a", "--claim-query", "insert.sql"],
+            "the claim query in insert.sql is an INSERT",
+        ),
+        (
+            ["report", "--queue", "a", "--claim-query", "comment.sql"],
+            "the claim query in comment.sql holds no statement",
+        ),
+        (
+            ["report", "--queue", "a", "--claim-query", "broken.sql"],
+            "the claim query in broken.sql is no SQL that could be read",
+        ),
         (["report", "--from", "claim.sql", "app"], "a DSN cannot stand beside --from"),
         (["report", "--from", "claim.sql", "-h", "x"], "--host cannot stand beside --from"),
         (["report", "--from", "claim.sql", "--window", "3s"], "--window cannot stand beside --from"),
@@ -167,8 +188,13 @@ class TestStart:
 def test_wrong_usage_is_one_sentence_and_status_2(
     doctor: Doctor, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    Path("claim.sql").write_text("SELECT 1")
+    Path("claim.sql").write_text(CLAIM)
     Path("empty.sql").write_text(" \n")
+    Path("select.sql").write_text("SELECT id FROM a WHERE state = 'ready' LIMIT 1")
+    Path("two.sql").write_text(f"BEGIN;\n{CLAIM};\n")
+    Path("insert.sql").write_text("INSERT INTO a VALUES (1)")
+    Path("comment.sql").write_text("-- nothing yet\n")
+    Path("broken.sql").write_text("SELEKT 1")
     assert run(arguments) == USAGE
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -192,13 +218,14 @@ class TestReport:
             "select",
         )
         assert doctor.diagnosed == {"only": (), "ignore": (), "limits": {}}
-        assert doctor.rendered == {"format": "text", "color": False, "width": PIPED_WIDTH}
+        asked = Asked(only=(), ignore=(), fail_on="critical")
+        assert doctor.rendered == {"format": "text", "color": False, "width": PIPED_WIDTH, "asked": asked}
         assert doctor.fail_on == "critical"
         shown = capsys.readouterr()
         assert (shown.out, shown.err) == ("the report: \N{BULLET}\n", "")
 
     def test_every_option_arrives(self, doctor: Doctor) -> None:
-        Path("claim.sql").write_text("SELECT 1\n")
+        Path("claim.sql").write_text(f"{CLAIM}\n")
         where = ["-h", "db", "-p", "5433", "-U", "me", "app"]
         watch = [
             "--queue",
@@ -214,9 +241,10 @@ class TestReport:
         how = doctor.how
         assert doctor.conninfo == "host=db port=5433 user=me dbname=app"
         assert (how.window_seconds, how.queues, how.explain) == (0.25, ("public.jobs",), "lock")
-        assert dict(how.claim_queries) == {"public.jobs": "SELECT 1"}
+        assert dict(how.claim_queries) == {"public.jobs": CLAIM}
         assert doctor.diagnosed["only"] == (SOME_CHECK,)
         assert (doctor.rendered["format"], doctor.fail_on) == ("json", "notice")
+        assert doctor.rendered["asked"] == Asked(only=(SOME_CHECK,), fail_on="notice")
 
     @pytest.mark.parametrize(("reaches", "status"), [(True, FOUND), (False, HEALTHY)])
     def test_the_status_is_the_verdict(self, doctor: Doctor, reaches: bool, status: int) -> None:
@@ -241,7 +269,7 @@ class TestSettingsFile:
     def test_it_is_found_upwards_and_obeyed(
         self, doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / "claim.sql").write_text("SELECT 2")
+        (tmp_path / "claim.sql").write_text(CLAIM)
         (tmp_path / "pgqdoctor.toml").write_text(
             f"""
             queues = ["public.jobs"]
@@ -261,7 +289,7 @@ class TestSettingsFile:
         run(["report"])
         how = doctor.how
         assert (how.window_seconds, how.queues, how.explain) == (4.0, ("public.jobs",), "off")
-        assert dict(how.claim_queries) == {"public.jobs": "SELECT 2"}
+        assert dict(how.claim_queries) == {"public.jobs": CLAIM}
         assert doctor.diagnosed == {"only": (), "ignore": (SOME_CHECK,), "limits": {SOME_CHECK: {}}}
         assert (doctor.rendered["format"], doctor.fail_on) == ("json", "never")
 

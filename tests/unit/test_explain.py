@@ -194,7 +194,7 @@ class TestTheIndexThatWouldServe:
             plan.index
             == "CREATE INDEX CONCURRENTLY jobs_ready_idx ON public.jobs (run_at, id) WHERE state = 'queued';"
         )
-        assert "With the one below it reads about 5 buffers" in plan.says[-1]
+        assert "With the one below a claim reads about 2 buffers" in plan.says[-1]
 
     def test_is_not_where_it_is_there_already(self) -> None:
         document = limited(

@@ -75,10 +75,91 @@ def executed(script: str) -> list[str]:
     return [" ".join(piece.text.split()) for piece in split(text)]
 
 
+def decided(script: str) -> str:
+    """Return a script as a person leaves it who has decided for all steps that ask for it."""
+    return "\n\n".join(_taken(part) for part in script.split("\n\n"))
+
+
+def _taken(step: str) -> str:
+    lines = step.split("\n")
+    place = next((number for number, line in enumerate(lines) if line.startswith("--   decide ")), None)
+    if place is None:
+        return step
+    done = next(number for number in range(place, len(lines)) if lines[number].endswith("you have"))
+    return "\n".join([*lines[: done + 1], *(line.removeprefix("-- ") for line in lines[done + 1 :])])
+
+
+class TestDecisions:
+    """What is lost for good or reaches beyond the queue is printed, and never runs by itself."""
+
+    @pytest.mark.parametrize(
+        ("sql", "words"),
+        [
+            ("SELECT pg_drop_replication_slot('s');", "consumer"),
+            ("ROLLBACK PREPARED 'x';", "coordinator"),
+            ("ALTER SYSTEM SET autovacuum = 'on';", "whole server"),
+            ("ALTER ROLE app IN DATABASE d SET lock_timeout = '1s';", "every client"),
+            ("ALTER DATABASE d SET lock_timeout = '1s';", "every client"),
+            ("ALTER ROLE app CONNECTION LIMIT 1;", "every client"),
+            (
+                "WITH gone AS (DELETE FROM jobs RETURNING *) SELECT count(*) FROM gone;",
+                "application's own rows",
+            ),
+            ("DO $$ BEGIN DELETE FROM jobs; END $$;", "application's own rows"),
+        ],
+    )
+    def test_a_person_decides(self, sql: str, words: str) -> None:
+        step = remedy.statement(sql=(sql,), title="Do it", expect="", risk="")
+        script = fixing(finding("a:b", step))
+        assert executed(script) == []
+        flat = " ".join(line.removeprefix("--").strip() for line in script.split("\n"))
+        (said,) = re.findall(r"decide +(.*?)Remove the comment", flat)
+        assert words in said
+        assert len(executed(decided(script))) >= 1
+
+    @pytest.mark.parametrize(
+        ("sql", "words"),
+        [
+            ("SELECT pg_terminate_backend(4711);", "whose session"),
+            ("SELECT pg_cancel_backend(4711);", "whose statement"),
+            ("WITH a AS (SELECT 1) UPDATE jobs SET state = 'queued' FROM a;", "application's own rows"),
+        ],
+    )
+    def test_a_cure_runs_and_says_what_to_make_sure_of_first(self, sql: str, words: str) -> None:
+        step = remedy.statement(sql=(sql,), title="Do it", expect="", risk="")
+        script = fixing(finding("a:b", step))
+        assert len(executed(script)) >= 1
+        assert words in " ".join(line.removeprefix("--").strip() for line in script.split("\n"))
+        assert "--   first" in script
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "VACUUM (TRUNCATE false) public.jobs;",
+            "ANALYZE public.jobs;",
+            "ALTER TABLE public.jobs SET (fillfactor = 80);",
+            "DROP INDEX CONCURRENTLY IF EXISTS public.i;",
+            "SELECT format('VACUUM %I', relname) FROM pg_class;",
+        ],
+    )
+    def test_what_concerns_the_queue_s_own_tables_runs(self, sql: str) -> None:
+        step = remedy.statement(sql=(sql,), title="Do it", expect="", risk="")
+        assert " ".join(sql.rstrip(";").split()) in executed(fixing(finding("a:b", step)))
+
+    def test_the_way_back_is_decided_too(self) -> None:
+        setting = remedy.change_role_setting(
+            role="Ana", database="my app", name="lock_timeout", value="1s", title="", expect="", risk=""
+        )
+        script = undoing(finding("a:b", setting))
+        assert executed(script) == []
+        assert executed(decided(script)) == ['ALTER ROLE "Ana" IN DATABASE "my app" RESET lock_timeout']
+
+
 class TestSteps:
     def test_causes_stand_first_and_effects_are_commented_out(self) -> None:
         script = fix_script(SICK, treatment(SICK))
-        assert executed(script) == [
+        assert [one.partition("(")[0] for one in executed(script)] == ["SELECT pg_terminate_backend"]
+        assert executed(decided(script)) == [
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = 4711 AND backend_start < '2026-03-01T03:04:05Z'",
             "ALTER SYSTEM SET idle_in_transaction_session_timeout = '60s'",
             "SELECT pg_reload_conf()",
@@ -133,7 +214,7 @@ class TestSteps:
             )
 
         script = fixing(finding("a:b", timeout("60s")), finding("c:d", timeout("30s")))
-        assert [one for one in executed(script) if one.startswith("ALTER")] == [
+        assert [one for one in executed(decided(script)) if one.startswith("ALTER")] == [
             "ALTER SYSTEM SET idle_in_transaction_session_timeout = '60s'"
         ]
 
@@ -340,7 +421,7 @@ class TestCommand:
         """A recording that is read as the sick report."""
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(cli, "_recorded", lambda *asked: object())
-        monkeypatch.setattr("pgqdoctor.engine.diagnose", lambda *asked, **more: SICK)
+        monkeypatch.setattr("pgqdoctor.triage.with_what_comes_after", lambda *asked, **more: (SICK, None))
         (tmp_path / "seen").write_text("")
         return tmp_path
 
@@ -359,7 +440,7 @@ class TestCommand:
         self, sick: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert run(["fix", "--from", "seen", "--output", "fix.sql"]) == HEALTHY
-        assert "2 steps to run, 2 as comments" in capsys.readouterr().err
+        assert "1 step to run, 1 to decide, 2 as comments only" in capsys.readouterr().err
         assert (sick / "fix.sql").read_text().startswith("-- Remedies")
 
     @pytest.mark.parametrize("name", [DEAD.key, DEAD.check])

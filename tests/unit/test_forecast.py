@@ -93,7 +93,7 @@ class TestLine:
         found = exhausted(what="The member space", used=3e9, limit=4e9, per_second=1_286, unit="members")
         assert found is not None
         assert found.what == "The member space is used up in about 9 days"
-        assert found.how == "1,000,000,000 of 4,000,000,000 members left, 1,286/s"
+        assert found.how == "1 billion of 4 billion members left, 1,286/s used"
         assert exhausted(what="It", used=0, limit=1e18, per_second=1) is None
 
 
@@ -112,7 +112,7 @@ class TestClaimCost:
         # 5 ms for 5,000 of them: a microsecond each, and 95 ms more at 100 rows per second.
         assert found.seconds == pytest.approx(950, rel=0.01)
         assert found.what == "a claim of public.jobs will take more than 100 ms in about 16 min"
-        assert found.how == "5.0 ms and 5,003 buffers now with 5,000 dead rows, 100/s more"
+        assert found.how == "5 ms and 5,003 buffers now with 5,000 dead rows, 100/s more"
 
     def test_a_clean_claim_costs_nothing_more(self) -> None:
         seen, queue = observed(buffers=3)
@@ -157,7 +157,7 @@ class TestBacklog:
         assert found is not None
         assert found.seconds == pytest.approx(240)
         assert found.what == "the backlog of public.jobs is cleared in about 4 min"
-        assert found.how == "6,000 ready jobs, 100/s arrive, 125/s finish"
+        assert found.how == "6,000 ready jobs, 100 arrive and 125 finish per second"
 
     def test_a_lower_bound_is_called_one(self) -> None:
         _, queue = observed(inserted=1_000, ready_rows=10_000, ready_exact=False)

@@ -34,8 +34,36 @@ def test_a_closed_standard_output_is_one_sentence(command: str) -> None:
 def test_a_full_disk_behind_standard_output_is_one_sentence() -> None:
     ended = shell("pgqdoctor checks >/dev/full")
     assert ended.returncode == 2
-    assert ended.stderr.startswith("pgqdoctor: the report cannot be written to standard output: ")
+    assert ended.stderr.startswith("pgqdoctor: standard output cannot be written to: ")
     assert len(ended.stderr.splitlines()) == 1
+
+
+PRINTING = ["--help", "--version", "report --help", "lab --help", "lab race --help", "demo --list", "checks"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", PRINTING)
+def test_whatever_is_printed_bears_full_closed_and_abandoned_outputs(arguments: str) -> None:
+    full, closed = shell(f"pgqdoctor {arguments} >/dev/full"), shell(f"pgqdoctor {arguments} >&-")
+    for ended in (full, closed):
+        assert ended.returncode == 2
+        assert ended.stderr.startswith("pgqdoctor: standard output ")
+        assert len(ended.stderr.splitlines()) == 1
+    left = shell(f"( pgqdoctor {arguments}; echo status $? >&2 ) | true")
+    assert left.stderr == "status 0\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", ["no-such-command", "", "lab", "checks no-such-check"])
+def test_an_error_that_nobody_can_read_keeps_its_status(arguments: str) -> None:
+    assert shell(f"pgqdoctor {arguments} 2>/dev/full").returncode == 2
+    assert shell(f"pgqdoctor {arguments} 2>&-").returncode == 2
+
+
+def test_a_group_without_a_command_shows_its_help_as_it_is() -> None:
+    ended = shell("pgqdoctor lab")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("Usage: pgqdoctor lab [OPTIONS] COMMAND")
 
 
 def test_everything_closed_is_borne() -> None:

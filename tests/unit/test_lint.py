@@ -20,6 +20,7 @@ from pgqdoctor.lint.flaws import Flaw, Lint
 from pgqdoctor.lint.program import Program, read_program
 from pgqdoctor.lint.sources import read_source
 from pgqdoctor.registry import all_checks
+from pgqdoctor.render import LINT_FORMATS
 
 ROOT = Path(__file__).parent.parent.parent
 RULES: dict[str, Lint] = {
@@ -36,6 +37,7 @@ RULES: dict[str, Lint] = {
     "claim-misses-partial-index": serving.misses_partial_index,
     "foreign-key-unindexed": definitions.foreign_key_unindexed,
     "id-exhaustion": definitions.id_exhaustion,
+    "duplicate-index": definitions.duplicate_index,
 }
 
 CLAIM = (
@@ -96,6 +98,79 @@ class TestClaims:
         )
         assert "taken by key in line 2" in flaw.title
         assert "SKIP LOCKED" in flaw.remedies[0].sql[0]
+
+    @pytest.mark.parametrize("returning", ["", " RETURNING id"])
+    def test_an_update_that_takes_all_there_is(self, returning: str) -> None:
+        text = f"UPDATE jobs SET state = 'running' WHERE state = 'queued'{returning};"
+        (flaw,) = flaws(claims.unbounded, text)
+        assert "has no LIMIT" in flaw.title
+        assert (
+            len(flaws(claims.unbounded, text.replace("jobs", "orders") + CLAIM.replace("jobs", "orders")))
+            == 1
+        )
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            CLAIM,
+            "SELECT id FROM emails WHERE state = 'queued' LIMIT 1 FOR UPDATE SKIP LOCKED; UPDATE emails SET state = 'running' WHERE id = $1;",
+            "SELECT id FROM jobs WHERE state = 'queued' LIMIT 1 FOR UPDATE SKIP LOCKED; UPDATE jobs SET state = 'running' WHERE id = $1;",
+            "SELECT * FROM jobs WHERE id = $1 FOR UPDATE;",
+            "BEGIN; SELECT pg_advisory_xact_lock(1); COMMIT;",
+        ],
+        ids=["one statement", "another queue", "two statements", "by key", "another transaction"],
+    )
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_sound_claim_beside_it_hides_nothing(self, other: str, before: bool) -> None:
+        pair = "SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1;\nUPDATE jobs SET state = 'running' WHERE id = $1;\n"
+        text = other + "\n" + pair if before else pair + other
+        (flaw,) = flaws(claims.unguarded, text)
+        assert place(flaw) == ((2, 1) if before else (1, 1))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "SELECT id FROM jobs WHERE state = 'queued' LIMIT 1 FOR UPDATE SKIP LOCKED;"
+            "SELECT id, kind FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 50;"
+            "UPDATE jobs SET state = 'running' WHERE id = $1;",
+            "SELECT id, kind FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 50;"
+            "SELECT id FROM jobs WHERE state = 'queued' LIMIT 1 FOR UPDATE SKIP LOCKED;"
+            "UPDATE jobs SET state = 'running' WHERE id = $1;",
+            "SELECT id FROM jobs WHERE locked_at IS NULL ORDER BY id LIMIT $1;"
+            "UPDATE jobs SET locked_at = now() WHERE id = (SELECT id FROM jobs WHERE locked_at IS NULL ORDER BY id LIMIT 1 "
+            "FOR UPDATE SKIP LOCKED) RETURNING *; UPDATE jobs SET locked_at = now() WHERE id = $1;",
+            "BEGIN; SELECT pg_advisory_xact_lock(1); SELECT id FROM jobs WHERE state = 'queued' LIMIT 1;"
+            "UPDATE jobs SET state = 'running' WHERE id = $1; COMMIT;",
+            "BEGIN; SELECT * FROM queues WHERE name = $1 FOR UPDATE; SELECT id FROM jobs WHERE state = 'queued' LIMIT 1;"
+            "UPDATE jobs SET state = 'running' WHERE id = $1; COMMIT;",
+            "SELECT id FROM jobs WHERE state = 'queued' LIMIT 10; SELECT id FROM jobs WHERE id = $1 FOR UPDATE;"
+            "UPDATE jobs SET state = 'running' WHERE id = $1;",
+        ],
+        ids=["list after", "list before", "heartbeat", "advisory lock", "queue's row", "locked between"],
+    )
+    def test_a_list_or_what_is_guarded_is_no_pair(self, text: str) -> None:
+        assert flaws(claims.unguarded, text) == []
+
+    def test_a_pair_whose_update_has_a_transaction_of_its_own(self) -> None:
+        text = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1;\nBEGIN; UPDATE jobs SET state = 'running' WHERE id = 5; COMMIT;"
+        assert len(flaws(claims.unguarded, text)) == 1
+
+    def test_the_smallest_id_and_an_update_by_it(self) -> None:
+        text = "SELECT min(id) FROM jobs WHERE state = 'queued';\nUPDATE jobs SET state = 'running' WHERE id = $1;"
+        (flaw,) = flaws(claims.unguarded, text)
+        assert place(flaw) == (1, 1)
+
+    def test_what_cannot_be_locked_where_it_stands_gets_no_wrong_correction(self) -> None:
+        text = (
+            "WITH r AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM jobs WHERE state = 'queued') "
+            "UPDATE jobs SET state = 'running' FROM (SELECT id FROM r WHERE n = 1 LIMIT 10) p WHERE p.id = jobs.id RETURNING jobs.*;"
+        )
+        (flaw,) = flaws(claims.unguarded, text)
+        assert flaw.remedies == ()
+
+    def test_a_lock_too_weak_is_made_strong_enough(self) -> None:
+        (flaw,) = flaws(claims.unguarded, CLAIM.replace("FOR UPDATE", "FOR KEY SHARE"))
+        assert "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED" in flaw.remedies[0].sql[0]
 
     def test_the_same_pair_inside_a_function(self) -> None:
         (flaw,) = flaws(
@@ -337,6 +412,39 @@ class TestIndexes:
         assert accused(TABLE, either) == set()
 
 
+class TestViews:
+    VIEW = "CREATE VIEW ready AS SELECT * FROM jobs WHERE state = 'queued';\n"
+
+    @pytest.mark.parametrize(
+        "claim",
+        [
+            "UPDATE jobs SET state = 'running' WHERE id = (SELECT id FROM ready ORDER BY id LIMIT 1) RETURNING *;",
+            "UPDATE ready SET state = 'running' WHERE id = (SELECT r.id FROM ready AS r ORDER BY r.id LIMIT 1) RETURNING *;",
+            "SELECT id FROM ready ORDER BY id LIMIT 1; UPDATE jobs SET state = 'running' WHERE id = $1;",
+            "CREATE VIEW next AS SELECT id FROM ready; UPDATE jobs SET state = 'running' WHERE id = (SELECT id FROM next LIMIT 1) RETURNING *;",
+            "UPDATE jobs SET state = 'running' FROM (SELECT r.id FROM queues q JOIN ready r ON r.queue = q.name LIMIT 1) p WHERE p.id = jobs.id RETURNING *;",
+        ],
+    )
+    def test_an_unguarded_claim_from_a_view(self, claim: str) -> None:
+        (flaw,) = flaws(claims.unguarded, self.VIEW + claim)
+        assert place(flaw)[0] == 2
+        assert "job of jobs" in flaw.title
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "SELECT id FROM ready ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED; UPDATE jobs SET state = 'running' WHERE id = $1;",
+            "UPDATE jobs SET state = 'running' WHERE id = (SELECT id FROM ready ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *;",
+            "SELECT * FROM ready ORDER BY id LIMIT 50;",
+            "WITH ready AS (SELECT id FROM mails WHERE state = 'queued' LIMIT 1 FOR UPDATE SKIP LOCKED) "
+            "UPDATE mails SET state = 'running' WHERE id = (SELECT id FROM ready) RETURNING *;",
+            "CREATE VIEW loop AS SELECT * FROM loop; SELECT * FROM loop LIMIT 1;",
+        ],
+    )
+    def test_sound_ones(self, text: str) -> None:
+        assert accused(self.VIEW + text) == set()
+
+
 class TestDefinitions:
     def test_a_foreign_key_without_an_index(self) -> None:
         child = "CREATE TABLE attempts (\n  id bigint PRIMARY KEY,\n  job_id bigint REFERENCES jobs\n);"
@@ -374,7 +482,7 @@ class TestDefinitions:
     def test_a_key_that_runs_out(self, column: str) -> None:
         (flaw,) = flaws(definitions.id_exhaustion, f"CREATE TABLE jobs (\n  {column}, state text);" + CLAIM)
         assert place(flaw) == (2, 3)
-        assert "2,147,483,647" in flaw.title
+        assert "2.15 billion jobs" in flaw.title
 
     @pytest.mark.parametrize(
         "column", ["id bigserial PRIMARY KEY", "id int PRIMARY KEY", "id uuid PRIMARY KEY"]
@@ -388,6 +496,50 @@ class TestDefinitions:
 
     def test_a_table_that_is_no_queue(self) -> None:
         assert flaws(definitions.id_exhaustion, "CREATE TABLE users (id serial PRIMARY KEY);" + CLAIM) == []
+
+    def test_an_index_that_repeats_another(self) -> None:
+        other = "\nCREATE INDEX CONCURRENTLY IF NOT EXISTS \"My idx\" ON public.jobs USING btree (run_at ASC, id) WHERE (state = 'queued');"
+        (flaw,) = flaws(definitions.duplicate_index, TABLE + INDEX + CLAIM + other)
+        assert (flaw.severity, place(flaw)) == ("warning", (2, 1))
+        assert flaw.title == 'Index "My idx" of jobs repeats jobs_ready_idx (line 1)'
+        assert flaw.remedies[0].sql == ('DROP INDEX CONCURRENTLY "My idx";',)
+
+    def test_an_index_that_repeats_one_of_another_file(self) -> None:
+        (flaw,) = flaws(definitions.duplicate_index, TABLE + INDEX, INDEX.replace("jobs_ready_idx", "again"))
+        assert flaw.title.endswith("(file1.sql:1)")
+
+    def test_an_index_that_is_the_beginning_of_another(self) -> None:
+        wider = TABLE + CLAIM + "CREATE INDEX a ON jobs (state); CREATE INDEX b ON jobs (state, run_at);"
+        (flaw,) = flaws(definitions.duplicate_index, wider)
+        assert (flaw.severity, "a of jobs only holds the first columns of b" in flaw.title) == (
+            "notice",
+            True,
+        )
+        assert flaws(definitions.duplicate_index, wider.replace(CLAIM, "")) == []
+
+    def test_an_index_on_the_primary_key(self) -> None:
+        (flaw,) = flaws(definitions.duplicate_index, TABLE + CLAIM + "CREATE INDEX i ON jobs (id);")
+        assert "repeats id" in flaw.title
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "CREATE UNIQUE INDEX a ON jobs (run_at); CREATE INDEX b ON jobs (run_at, id);",
+            "CREATE INDEX a ON jobs (run_at) WHERE state = 'queued'; CREATE INDEX b ON jobs (run_at) WHERE state = 'running';",
+            "CREATE INDEX a ON jobs (run_at) WHERE state = 'queued'; CREATE INDEX b ON jobs (run_at);",
+            "CREATE INDEX a ON jobs (run_at DESC); CREATE INDEX b ON jobs (run_at, id);",
+            "CREATE INDEX a ON jobs (state text_pattern_ops); CREATE INDEX b ON jobs (state);",
+            'CREATE INDEX a ON jobs (state COLLATE "C"); CREATE INDEX b ON jobs (state);',
+            "CREATE INDEX a ON jobs USING hash (state); CREATE INDEX b ON jobs (state);",
+            "CREATE INDEX a ON jobs (lower(state)); CREATE INDEX b ON jobs (upper(state));",
+            "CREATE INDEX a ON jobs (run_at) INCLUDE (state); CREATE INDEX b ON jobs (run_at, id);",
+            "CREATE INDEX IF NOT EXISTS a ON jobs (run_at); CREATE INDEX IF NOT EXISTS a ON jobs (run_at);",
+            "CREATE INDEX a ON jobs (run_at); CREATE INDEX b ON jobs (run_at); DROP INDEX a;",
+            "CREATE INDEX a ON jobs (run_at); ALTER INDEX a RENAME TO old; CREATE INDEX a ON jobs (run_at); DROP INDEX old;",
+        ],
+    )
+    def test_indexes_that_differ(self, text: str) -> None:
+        assert flaws(definitions.duplicate_index, TABLE + CLAIM + text) == []
 
 
 INNOCENT = {
@@ -412,6 +564,20 @@ INNOCENT = {
     "delete returning": "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *;",
     "migration": "ALTER TABLE jobs ADD COLUMN priority int NOT NULL DEFAULT 0; CREATE INDEX CONCURRENTLY i ON jobs (priority);",
     "sessions": "UPDATE sessions SET expired = true WHERE expires_at < now();",
+    "cursor": "BEGIN; DECLARE c CURSOR FOR SELECT id FROM jobs WHERE state = 'queued' ORDER BY id FOR UPDATE SKIP LOCKED; FETCH 1 FROM c; "
+    "UPDATE jobs SET state = 'running' WHERE CURRENT OF c; COMMIT;",
+    "keys given": "UPDATE jobs j SET state = 'running' FROM unnest($1::bigint[]) u (id) WHERE j.id = u.id AND j.state = 'queued' RETURNING j.id;",
+    "first row into a variable": "DO $$ DECLARE v bigint; BEGIN SELECT id INTO v FROM jobs WHERE state = 'queued' ORDER BY id FOR UPDATE SKIP LOCKED; "
+    "UPDATE jobs SET state = 'running' WHERE id = v; END $$;",
+    "advisory lock behind a fence": "SELECT * FROM jobs WHERE id IN (WITH r AS MATERIALIZED (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id) "
+    "SELECT id FROM r WHERE pg_try_advisory_lock(id) LIMIT 1);",
+    "merge with a test": "MERGE INTO jobs j USING (SELECT id FROM jobs WHERE state = 'queued' ORDER BY id LIMIT 1) p ON j.id = p.id "
+    "WHEN MATCHED AND j.state = 'queued' THEN UPDATE SET state = 'running';",
+    "activation": "UPDATE subscriptions SET status = 'active' WHERE status = 'pending' RETURNING id;",
+    "orders move on": "UPDATE orders SET status = 'processing' WHERE status = 'new';",
+    "account lock": "UPDATE accounts SET locked_at = now() WHERE locked_at IS NULL AND failures > 5;",
+    "finisher in the form of a claim": "UPDATE jobs SET state = 'done' WHERE id = (SELECT id FROM jobs WHERE state = 'running' LIMIT 1 "
+    "FOR UPDATE) RETURNING id;",
     "sequence": "SELECT setval('jobs_id_seq', (SELECT max(id) FROM jobs));",
 }
 
@@ -615,6 +781,38 @@ class TestCommand:
         (sick.parent / "pgqdoctor.toml").write_text('fail-on = "critical"\n')
         assert run(["lint", "worker.sql"]) == HEALTHY
         assert run(["lint", "--fail-on", "warning", "worker.sql"]) == FOUND
+
+    @pytest.mark.parametrize("format_", LINT_FORMATS)
+    def test_every_format_names_the_fault_its_place_and_what_was_not_read(
+        self, sick: Path, format_: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(["lint", "--format", format_, "--fail-on", "never", "worker.sql"]) == HEALTHY
+        assert run(["lint", "--format", format_, "worker.sql"]) == FOUND
+        shown = capsys.readouterr().out
+        assert "claim-not-skip-locked" in shown
+        assert "worker.sql" in shown
+        assert "SELEC" in shown
+
+    def test_junit_fails_from_fail_on_upwards(self, sick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run(["lint", "--format", "junit", "worker.sql"])
+        assert 'failures="1"' in capsys.readouterr().out
+        run(["lint", "--format", "junit", "--fail-on", "critical", "worker.sql"])
+        assert 'failures="1"' not in capsys.readouterr().out
+
+    def test_the_format_of_the_settings_file(self, sick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        settings = sick.parent / "pgqdoctor.toml"
+        settings.write_text('format = "github"\n')
+        run(["lint", "worker.sql"])
+        assert capsys.readouterr().out.startswith("::warning file=worker.sql,line=2,col=1,")
+        run(["lint", "--format", "text", "worker.sql"])
+        assert capsys.readouterr().out.startswith("worker.sql:2:1: warning")
+        # One that only the report has.
+        settings.write_text('format = "html"\n')
+        run(["lint", "worker.sql"])
+        assert capsys.readouterr().out.startswith("worker.sql:2:1: warning")
+        settings.write_text('format = "sarfi"\n')
+        assert run(["lint", "worker.sql"]) == USAGE
+        assert "unknown format 'sarfi'. Did you mean sarif?" in capsys.readouterr().err
 
     def test_only_and_ignore(self, sick: Path) -> None:
         assert run(["lint", "--ignore", "claim-not-skip-locked", "worker.sql"]) == HEALTHY

@@ -23,6 +23,7 @@ from pgqdoctor.observation import (
     Reading,
     Sample,
     SampledSession,
+    ServedProbe,
     Server,
     StateCount,
     StuckProbe,
@@ -40,8 +41,9 @@ KEPT = {
     StateCount: {"value"},
     StuckProbe: {"measure", "column"},
     AttemptsProbe: {"column"},
+    ServedProbe: {"column", "kind_column", "paused"},
     QueueIdentity: {
-        *("schema", "table", "name", "framework", "recognised_by", "claim_keys", "claim_source"),
+        *("schema", "table", "name", "framework", "recognised_by", "claim_keys", "claim_source", "other_keys"),
         *("ready_values", "running_values", "finished_values"),
     },
     ColumnRoles: {field.name for field in dataclasses.fields(ColumnRoles)},

@@ -79,13 +79,13 @@ class TestQuantities:
             (4905, "buffers", "4,905 buffers"),
             (25_244, "transactions", "25,244 transactions"),
             (1_234_567, "transactions", "1.23 million transactions"),
-            (250.4, "seconds", "4 min 10 s"),
+            (250.4, "seconds", "4 min"),
             (0.2, "ms", "0.2 ms"),
             (892_928, "bytes", "872 kB"),
             (892_928, "bytes per second", "872 kB per second"),
-            (0.1234, "ratio", "12.3 %"),
-            (12.34, "percent", "12.3 %"),
-            (12.34, "per second", "12.3 per second"),
+            (0.1234, "ratio", "12%"),
+            (12.34, "percent", "12%"),
+            (12.34, "per second", "12 per second"),
             (float("nan"), "rows", "nan rows"),
             (float("inf"), "seconds", "inf seconds"),
         ],
@@ -97,10 +97,12 @@ class TestQuantities:
         ("value", "shown"),
         [
             (0, "0"),
-            (0.01234, "0.0123"),
-            (12.345, "12.3"),
-            (123.45, "123"),
-            (999_999, "999,999"),
+            (0.01234, "0.01"),
+            (0.4567, "0.5"),
+            (9.96, "10"),
+            (12.345, "12"),
+            (267.2, "267"),
+            (999_400, "999,400"),
             (1_000_000, "1 million"),
             (999_999_999, "1 billion"),
             (2_147_483_648, "2.15 billion"),
@@ -117,17 +119,17 @@ class TestQuantities:
             (0, "0 s"),
             (0.0002, "0.2 ms"),
             (0.9994, "999 ms"),
-            (0.9996, "1.0 s"),
-            (12.34, "12.3 s"),
-            (59.94, "59.9 s"),
-            (59.96, "1 min"),
-            (250.4, "4 min 10 s"),
-            (3599.4, "59 min 59 s"),
-            (3599.6, "1 h"),
+            (0.9996, "1 s"),
+            (0.044, "44 ms"),
+            (0.4, "400 ms"),
+            (12.34, "12 s"),
+            (119.4, "119 s"),
+            (250.4, "4 min"),
+            (3599.6, "60 min"),
             (12_000, "3 h 20 min"),
-            (86_399, "1 d"),
-            (190_800, "2 d 5 h"),
-            (-5, "-5.0 s"),
+            (86_399, "24 h"),
+            (190_800, "2 days"),
+            (-5, "-5 s"),
         ],
     )
     def test_durations(self, seconds: float, shown: str) -> None:
@@ -139,7 +141,7 @@ class TestQuantities:
             (0, "0 bytes"),
             (1, "1 byte"),
             (999, "999 bytes"),
-            (8192, "8.0 kB"),
+            (8192, "8 kB"),
             (892_928, "872 kB"),
             (1_610_612_736, "1.5 GB"),
             (2**70, "1,048,576 PB"),
@@ -149,12 +151,16 @@ class TestQuantities:
         assert size(count) == shown
 
     def test_shares_and_counts(self) -> None:
-        assert [percent(one) for one in (0, 0.0213, 0.97, 1, 12.5)] == [
-            "0 %",
-            "2.13 %",
-            "97 %",
-            "100 %",
-            "1,250 %",
+        assert [percent(one) for one in (0, 0.0001, 0.004, 0.0213, 0.97, 0.996, 0.9999, 1, 12.5)] == [
+            "0%",
+            "under 0.1%",
+            "0.4%",
+            "2%",
+            "97%",
+            "99.6%",
+            "99.9%",
+            "100%",
+            "1,250%",
         ]
         assert [counted(one, "query") for one in (1, 2)] == ["1 query", "2 queries"]
         assert counted(1200, "check") == "1,200 checks"
@@ -471,6 +477,22 @@ class TestHealth:
     def test_the_word(self, report: Report, word: str) -> None:
         assert verdict_word(report) == word
         assert written(report).startswith(f"{word}: ")
+
+    @pytest.mark.parametrize(
+        ("oldest", "word"), [(9.9, "HEALTHY"), (10.0, "NO FAULT FOUND"), (None, "NO FAULT FOUND")]
+    )
+    def test_jobs_that_wait_without_a_claim(self, oldest: float | None, word: str) -> None:
+        (queue,) = HEALTHY.queues
+        rates = replace(queue.rates, claimed_per_s=None, updates_per_s=0.0)
+        waiting = replace(queue, ready=replace(queue.ready, rows=3, oldest_age_s=oldest), rates=rates)
+        report = replace(HEALTHY, queues=(waiting,), window=replace(HEALTHY.window, seconds=10.0))
+        assert verdict_word(report) == word
+        says = "jobs of public.jobs wait and no claim was seen in database" in " ".join(
+            written(report).split()
+        )
+        assert says == (word != "HEALTHY")
+        claimed = replace(waiting, rates=replace(rates, claimed_per_s=0.1))
+        assert verdict_word(replace(report, queues=(claimed,))) == "HEALTHY"
 
     @pytest.mark.parametrize("format_", ["text", "markdown"])
     def test_no_queue_says_what_was_looked_for(self, format_: str) -> None:

@@ -94,11 +94,19 @@ def test_healthy_scenarios_have_nothing_to_cure_and_sick_ones_do(scenario: Scena
         assert scenario.expected and scenario.cures
 
 
-def test_unknown_scenario_names_the_known_ones() -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("idle-snapshto", "Did you mean idle-snapshot?"),
+        ("savepoint", "Did you mean savepoint-storm?"),
+        ("xyzzy", f"There are {len(NAMES)}."),
+    ],
+)
+def test_an_unknown_scenario_is_told_the_near_ones_and_how_to_list_them(name: str, hint: str) -> None:
     with pytest.raises(PgqdoctorError) as caught:
-        load_scenario("no-such-thing")
+        load_scenario(name)
     assert caught.value.exit_code == USAGE
-    assert NAMES[0] in caught.value.hint
+    assert caught.value.hint == f"{hint} 'pgqdoctor demo --list' lists them."
 
 
 @pytest.mark.parametrize("name", ["../scenarios/" + NAMES[0], "", ".", NAMES[0].upper()])

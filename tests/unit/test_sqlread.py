@@ -359,6 +359,184 @@ def test_innocents_are_no_claims(text: str) -> None:
     assert only(text).claims == ()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE jobs SET state = 'running' WHERE state = 'ready'",
+        "UPDATE jobs SET state = 'running' WHERE state IN ('ready', 'retry') AND run_at <= now()".replace(
+            "'retry'", "'queued'"
+        ),
+        "UPDATE jobs SET locked_by = 'w1', locked_at = now() WHERE locked_by IS NULL AND run_at <= now()",
+        "UPDATE jobs SET state = 'processing' WHERE state = 'new' RETURNING *",
+    ],
+)
+def test_an_update_that_puts_all_that_is_ready_to_work_is_an_unbounded_claim(text: str) -> None:
+    claim = claim_of(text)
+    assert (claim.shape, claim.limit_kind, claim.by_key, claim.writes) == ("guarded", "none", False, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE subscriptions SET status = 'active' WHERE status = 'pending' AND starts_at <= now()",
+        "UPDATE jobs SET state = 'ready' WHERE state = 'scheduled' AND run_at <= now()",
+        "UPDATE jobs SET state = 'ready' WHERE state = 'running' AND lease_until < now()",
+        "UPDATE jobs SET state = 'done' WHERE state = 'running'",
+        "UPDATE jobs SET state = $1 WHERE state = $2",
+        "UPDATE jobs SET locked_by = NULL WHERE locked_by = 'w1'",
+    ],
+)
+def test_updates_of_many_rows_that_put_nothing_to_work(text: str) -> None:
+    assert only(text).claims == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE state = 'running' LIMIT 1 FOR UPDATE SKIP LOCKED)",
+        "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state IN ('done', 'failed') ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED) RETURNING *",
+        "UPDATE jobs SET state = 'done' WHERE id = (SELECT id FROM jobs WHERE state = 'running' LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id",
+    ],
+)
+def test_what_finishes_jobs_or_clears_them_away_is_no_claim(text: str) -> None:
+    assert only(text).claims == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        (
+            "MERGE INTO jobs j USING (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1) p ON j.id = p.id "
+            "WHEN MATCHED THEN UPDATE SET state = 'running'",
+            1,
+        ),
+        (
+            "UPDATE jobs SET state = 'running' WHERE id = (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1 FOR KEY SHARE SKIP LOCKED) "
+            "RETURNING *",
+            1,
+        ),
+        (
+            "WITH c AS (SELECT id FROM jobs WHERE state = 'ready'), p AS (SELECT id FROM c ORDER BY id LIMIT 3) "
+            "UPDATE jobs SET state = 'running' WHERE id IN (SELECT id FROM p) RETURNING *",
+            3,
+        ),
+        (
+            "WITH r AS (SELECT id, row_number() OVER (PARTITION BY tenant ORDER BY id) AS n FROM jobs WHERE state = 'ready'), "
+            "p AS (SELECT id FROM r WHERE n = 1 LIMIT 10) UPDATE jobs SET state = 'running' FROM p WHERE p.id = jobs.id RETURNING jobs.*",
+            10,
+        ),
+        (
+            "UPDATE jobs SET data = jsonb_set(data, '{status}', '\"running\"') WHERE id = (SELECT id FROM jobs WHERE data->>'status' = 'ready' "
+            "ORDER BY id LIMIT 1) RETURNING *",
+            1,
+        ),
+    ],
+    ids=["merge", "key share", "limit outside", "behind a window function", "state in a document"],
+)
+def test_claims_that_two_sessions_won_on_15_and_18(text: str, limit: int) -> None:
+    claim = claim_of(text)
+    assert (claim.shape, claim.rechecks, claim.limit) == ("unguarded", False, limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (
+            "MERGE INTO jobs j USING (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1) p ON j.id = p.id "
+            "WHEN MATCHED AND j.state = 'ready' THEN UPDATE SET state = 'running'",
+            "guarded",
+        ),
+        (
+            "MERGE INTO jobs j USING (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) p ON j.id = p.id "
+            "WHEN MATCHED THEN UPDATE SET state = 'running'",
+            "skip-locked",
+        ),
+        (
+            "UPDATE jobs SET data = '{}' WHERE id = (SELECT id FROM jobs WHERE data->>'status' = 'ready' ORDER BY id LIMIT 1) "
+            "AND data->>'status' = 'ready' RETURNING *",
+            "guarded",
+        ),
+    ],
+)
+def test_those_that_one_session_won(text: str, shape: str) -> None:
+    claim = claim_of(text)
+    assert (claim.shape, claim.rechecks, claim.writes) == (shape, True, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE jobs j SET state = 'running' FROM (VALUES (1), (2)) v (id) WHERE j.id = v.id AND j.state = 'ready' RETURNING j.id",
+        "UPDATE jobs j SET state = 'running' FROM unnest($1::bigint[]) u (id) WHERE j.id = u.id AND j.state = 'ready' RETURNING j.id",
+        "UPDATE jobs SET state = 'running' WHERE id IN (SELECT unnest($1::bigint[])) AND state = 'ready' RETURNING id",
+        "UPDATE jobs j SET state = 'running' FROM workers w WHERE w.job_id = j.id AND j.state = 'ready' RETURNING j.id",
+    ],
+)
+def test_keys_that_stand_elsewhere_bound_a_claim(text: str) -> None:
+    claim = claim_of(text)
+    assert (claim.shape, claim.by_key) == ("guarded", True)
+
+
+def test_backfills_in_batches_are_no_claims() -> None:
+    assert (
+        only(
+            "UPDATE users SET data = data || '{}' WHERE id IN (SELECT id FROM users WHERE data->>'v' IS NULL LIMIT 9) RETURNING id"
+        ).claims
+        == ()
+    )
+
+
+def test_rows_of_a_cursor_are_locked_as_they_are_fetched() -> None:
+    claim = claim_of(
+        "DECLARE c CURSOR FOR SELECT id FROM jobs WHERE state = 'ready' ORDER BY id FOR UPDATE SKIP LOCKED"
+    )
+    assert claim.limit_kind == "parameter"
+
+
+def test_select_into_stops_after_the_first_row() -> None:
+    body = "DECLARE v bigint; BEGIN SELECT id INTO v FROM jobs WHERE state = 'ready' ORDER BY id FOR UPDATE SKIP LOCKED; END"
+    ((claim,),) = (one.claims for one in read_function("take", "plpgsql", body).statements)
+    assert (claim.limit_kind, claim.limit) == ("constant", 1)
+    loop = "DECLARE r record; BEGIN FOR r IN SELECT id FROM jobs WHERE state = 'ready' FOR UPDATE SKIP LOCKED LOOP EXIT; END LOOP; END"
+    ((claim,),) = (one.claims for one in read_function("take", "plpgsql", loop).statements)
+    assert claim.limit_kind == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "SELECT * FROM good_jobs WHERE id IN (WITH r AS MATERIALIZED (SELECT id FROM good_jobs WHERE finished_at IS NULL ORDER BY priority) "
+            "SELECT id FROM r WHERE pg_try_advisory_lock(id) LIMIT 1) ORDER BY priority",
+            (),
+        ),
+        (
+            "SELECT id FROM (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id LIMIT 9) q WHERE pg_try_advisory_lock(id) LIMIT 1",
+            (),
+        ),
+        (
+            "SELECT id FROM (SELECT id FROM jobs WHERE state = 'ready' ORDER BY id) q WHERE pg_try_advisory_lock(id) LIMIT 1",
+            ("pg_try_advisory_lock",),
+        ),
+        (
+            "WITH r AS MATERIALIZED (SELECT id FROM jobs WHERE state = 'ready' LIMIT 9) SELECT id FROM r WHERE pg_try_advisory_lock(id) ORDER BY id LIMIT 1",
+            ("pg_try_advisory_lock",),
+        ),
+    ],
+)
+def test_an_advisory_lock_behind_a_fence_stops_at_the_first_it_gets(
+    text: str, names: tuple[str, ...]
+) -> None:
+    assert claim_of(text).advisory == names
+
+
+def test_the_smallest_key_is_the_next_job() -> None:
+    (read,) = only("SELECT min(id) FROM jobs WHERE state = 'ready'").reads
+    assert (read.limit_kind, read.limit, read.counts) == ("constant", 1, False)
+    (read,) = only("SELECT min(run_at) FROM jobs WHERE state = 'ready'").reads
+    assert (read.limit_kind, read.counts) == ("none", True)
+
+
 def test_claim_facts_in_full() -> None:
     claim = claim_of(
         "UPDATE app.Jobs AS j SET State = 'running' FROM (SELECT id FROM app.jobs WHERE (state)::text = ANY (ARRAY["

@@ -212,7 +212,7 @@ class TestAvoid:
 
     def test_a_held_horizon_speaks_against_vacuum_restart_and_more_workers(self) -> None:
         told = {one.what: one.why for one in asked(sick()).avoid}
-        assert set(told) == {avoid.VACUUM, avoid.RESTART, avoid.ADD}
+        assert set(told) == {avoid.VACUUM, avoid.VACUUM_FULL, avoid.RESTART, avoid.ADD}
         assert "the 9,000 dead rows" in told[avoid.VACUUM]
         assert told[avoid.RESTART] == "session 4711 (analytics) is none of them and would stay"
 
@@ -260,7 +260,7 @@ class TestScreen:
                 "rolls back",
                 "helped if",
                 "2. then: ",
-                "Do not      run VACUUM or VACUUM FULL",
+                "Do not      run VACUUM",
             )
         ]
         assert places == sorted(places)
@@ -314,6 +314,18 @@ class TestScreen:
         assert "jobs are claimed (10/s)" in text
         assert "Nothing" in text
         assert "\n1. " not in text
+
+    def test_jobs_that_wait_without_a_claim_are_not_called_healthy(self) -> None:
+        for oldest, word in ((9.9, "HEALTHY:"), (10.0, "NO FAULT FOUND:"), (None, "NO FAULT FOUND:")):
+            waiting = (build.probe(ready_rows=3, oldest_ready_age_s=oldest),)
+            found = asked(build.observation(statements={"1/10/1": (build.CLAIM, 0, 0)}, probes=waiting))
+            found = replace(found, verdict="healthy", not_seen=())
+            text = " ".join(render_text(found, color=False, width=80).split())
+            assert text.startswith(word)
+            assert ("No fault was found, but jobs of public.jobs wait and no claim was seen" in text) == (
+                word != "HEALTHY:"
+            )
+            assert ("Nothing is wrong." in text) == (word == "HEALTHY:")
 
     def test_without_a_queue_nothing_is_called_healthy(self) -> None:
         seen = replace(build.observation(), queues=(), looked_for=("claims",))

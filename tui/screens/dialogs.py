@@ -137,9 +137,9 @@ class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
                 )
             with Horizontal():
                 for number, (name, _) in enumerate(self._forms):
-                    yield Button(
-                        f"Write {name}", id=f"form-{number}", variant="default" if number else "primary"
-                    )
+                    # Several have to fit on one line of 72 columns.
+                    label = f"Write {name}" if len(self._forms) == 1 else name
+                    yield Button(label, id=f"form-{number}", variant="default" if number else "primary")
 
     def on_mount(self) -> None:
         """The name is there to be changed."""

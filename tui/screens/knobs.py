@@ -8,7 +8,7 @@ from textual.widgets import Static
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
-from pgqdoctor.tui.views.knobs import FIGURES, Advice, KnobsView, TriangleView
+from pgqdoctor.tui.views.knobs import FIGURES, LEGEND, Advice, KnobsView, TriangleView
 from pgqdoctor.tui.views.knobs import Part as KnobsPart
 from pgqdoctor.tui.views.picture import Picture
 
@@ -74,23 +74,30 @@ def _triangle(triangle: TriangleView, room: int) -> list[Part]:
     parts: list[Part] = [("\n> ", "bold"), (f"{triangle.todo.title}\n", "bold $text-warning")]
     parts.append(f"  {triangle.todo.why}\n")
     parts.extend((f"      {line}\n", "$text-accent") for line in triangle.todo.sql)
-    name = max(len(one.name) for one in triangle.designs) + 4
-    widths = [len(figure) + 3 for figure in FIGURES]
+    had = [one for one in triangle.designs if one.figures]
+    widths = [
+        max(len(head), *(len(one.figures[place]) for one in had)) + 3 for place, head in enumerate(FIGURES)
+    ]
+    longest = max(len(one.name) for one in had) + 2
+    beside = longest + sum(widths) + 2 <= room
+    name = longest if beside else len("design") + 2
     heads = "".join(figure.rjust(width) for figure, width in zip(FIGURES, widths, strict=True))
-    parts.append((f"\n  {'corner'.ljust(name)}{heads}\n", "bold"))
-    for one in triangle.designs:
+    parts.append((f"\n  {'design'.ljust(name)}{heads}\n", "bold"))
+    for one in had:
         figures = "".join(figure.rjust(width) for figure, width in zip(one.figures, widths, strict=True))
-        parts.append(
-            (f"{'> ' if one.now else '  '}{one.name.ljust(name)}{figures}", "bold" if one.now else "")
-        )
-        beside = name + sum(widths) + len(one.how) + 5 <= room
-        parts.append((f"   {one.how}\n" if beside else f"\n      {one.how}\n", "$text-muted"))
-    parts.append(("  ~ is computed, the rest was measured; cost in buffers\n", "$text-muted"))
+        mark = "> " if one.now else "  "
+        # Where there is no room beside the figures, the design's name stands above them.
+        line = f"{one.name.ljust(name)}{figures}" if beside else f"{one.name}\n  {' ' * name}{figures}"
+        parts.append((f"{mark}{line}\n", "bold" if one.now else ""))
+    parts.append((f"  {LEGEND}\n", "$text-muted"))
+    parts.extend(
+        (f"  Cannot be had: {one.name}, as {one.why_not}\n", "$text-muted")
+        for one in triangle.designs
+        if not one.figures
+    )
     for knob in triangle.knobs:
-        parts.append((f"\n  {knob.name}: {knob.today}", "bold"))
-        if knob.computed:
-            parts.append((f" -> {knob.computed}", "bold $text-warning"))
-        parts.append((f"  ({knob.verdict})\n", "bold"))
+        parts.append((f"\n  {knob.name}, today {knob.today}: ", "bold"))
+        parts.append((f"{knob.verdict}\n", "bold $text-warning" if knob.turn else "bold"))
         parts.append(f"    {knob.reason}\n")
         parts.extend((f"      {line}\n", "$text-muted") for line in knob.arithmetic)
     parts.extend((f"  {note}\n", "$text-muted") for note in triangle.notes)

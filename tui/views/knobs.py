@@ -5,12 +5,13 @@ Computed values and verdicts are those of the report: its triangle and the remed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pgqdoctor.frames import Frame
 from pgqdoctor.indexfacts import blocks_hot, scans_in_window, seen_updates, serves_claim
 from pgqdoctor.queue import Queue
+from pgqdoctor.render import phrases
 from pgqdoctor.render.clean import one_line, statement
 from pgqdoctor.triangle import Triangle
 from pgqdoctor.tui.views import short
@@ -50,15 +51,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """One corner of the triangle; ``figures`` stand under FIGURES."""
+    """One corner of the triangle in words; ``figures`` stand under FIGURES, none where it cannot be had for the reason ``why_not``."""
 
     name: str
     now: bool
     figures: tuple[str, ...]
-    how: str
+    why_not: str
 
 
-FIGURES = ("buffers/claim", "HOT", "entries/job", "cost/s")
+FIGURES = phrases.DESIGN_HEADERS[1:]
+LEGEND = phrases.DESIGN_LEGEND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,8 @@ class KnobLine:
 
     name: str
     today: str
-    computed: str
     verdict: str
+    turn: bool
     reason: str
     arithmetic: tuple[str, ...]
 
@@ -104,30 +106,26 @@ def _queue(frame: Frame, queue: Queue) -> KnobsView:
         "HOT": tuple(_hot(frame, queue)),
         "autovacuum": tuple(_autovacuum(frame, queue)),
     }
+    numbers = {one.key: place for place, one in enumerate(frame.report.findings, 1)}
     reported = next((one.triangle for one in frame.report.queues if one.name == queue.name), None)
     return KnobsView(
         queue=one_line(queue.name),
-        triangle=_triangle(reported) if reported is not None else None,
+        triangle=_triangle(reported, numbers) if reported is not None else None,
         parts=tuple(
             Part(name=name, facts=facts[name], advice=tuple(_advice(frame, queue, name))) for name in PARTS
         ),
     )
 
 
-def _triangle(found: Triangle) -> TriangleView:
+def _triangle(found: Triangle, numbers: Mapping[str, int]) -> TriangleView:
     todo = found.recommendation
     return TriangleView(
         designs=tuple(
             Design(
-                name=one.name,
+                name=one_line(phrases.design_name(one)),
                 now=one.now,
-                figures=(
-                    _figure(short.number(one.claim_buffers), one.claim_buffers, one.claim_measured),
-                    _figure(short.percent(one.hot_ratio), one.hot_ratio, one.hot_measured),
-                    short.number(one.entries_per_job) if one.entries_per_job is not None else short.NONE,
-                    short.number(one.cost_per_s) if one.cost_per_s is not None else short.NONE,
-                ),
-                how=one_line(f"cannot be had: {one.why_not}" if one.why_not is not None else one.change),
+                figures=phrases.design_row(one)[1:] if one.why_not is None else (),
+                why_not=one_line(one.why_not or ""),
             )
             for one in found.corners
         ),
@@ -135,8 +133,8 @@ def _triangle(found: Triangle) -> TriangleView:
             KnobLine(
                 name=one.name,
                 today=one_line(one.today),
-                computed=one_line(one.computed or ""),
-                verdict=one.verdict,
+                verdict=one_line(phrases.knob_verdict(one)),
+                turn=one.verdict == "change",
                 reason=one_line(one.reason),
                 arithmetic=tuple(one_line(line) for line in one.arithmetic),
             )
@@ -148,17 +146,10 @@ def _triangle(found: Triangle) -> TriangleView:
             sql=tuple(
                 line for remedy in todo.remedies for sql in remedy.sql for line in statement(sql).lines()
             ),
-            why=one_line(todo.reason),
+            why=one_line(f"{todo.reason}. {phrases.asked_for(todo, numbers)}".rstrip()),
         ),
         notes=tuple(one_line(note) for note in found.notes),
     )
-
-
-def _figure(text: str, value: float | None, measured: bool) -> str:
-    """A computed figure has a tilde, a measured one none."""
-    if value is None:
-        return short.NONE
-    return text if measured else f"~{text}"
 
 
 def _advice(frame: Frame, queue: Queue, part: str) -> Iterator[Advice]:
@@ -240,7 +231,7 @@ def _autovacuum(frame: Frame, queue: Queue) -> Iterator[tuple[str, str, str]]:
         yield (
             one_line(f"trigger of {table.name}"),
             f"{leaf.trigger:,} dead rows",
-            f"{threshold:,.0f} + {scale:g} x {max(table.rows, 0):,.0f} rows; {leaf.dead:,} are dead now{every}",
+            f"{threshold:,.0f} and {scale:.0%} of {max(table.rows, 0):,.0f} rows; {leaf.dead:,} are dead now{every}",
         )
     for name in ("autovacuum_vacuum_cost_delay", "autovacuum_naptime"):
         unit = "ms" if name.endswith("delay") else "s"
