@@ -7,10 +7,11 @@ ends with the transaction and cannot leak.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pgqdoctor import remedy
 from pgqdoctor.check import Check
@@ -20,6 +21,9 @@ from pgqdoctor.queue import Queue
 from pgqdoctor.words import count, duration, plural
 
 Key = tuple[int | None, int | None]
+
+
+_TRIES: Final = re.compile(r"\bpg_try_advisory_lock", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +47,20 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         if row.locktype == "advisory" and not row.granted and (row.wait_age_s or 0.0) >= limits.wait_s:
             for pid in row.blocked_by:
                 waits[pid] = max(waits.get(pid, 0.0), row.wait_age_s or 0.0)
+    starved = _starved(seen)
     guilty: list[tuple[int, int, int]] = []
     for pid, keys in last.items():
         if pid in busy:
             continue
         kept = len(keys & first.get(pid, set()))
         grown = len(keys) - len(first.get(pid, set()))
-        if (kept and pid in waits) or (kept >= limits.many and grown > 0):
+        if (kept and pid in waits) or (kept >= limits.many and (grown > 0 or starved)):
             guilty.append((pid, len(keys), grown))
     if not guilty:
         return
     guilty.sort(key=lambda one: (-waits.get(one[0], 0.0), -one[1], one[0]))
     waited = max((waits[pid] for pid, _, _ in guilty if pid in waits), default=0.0)
-    severity: Severity = "warning" if waited else "notice"
+    severity: Severity = "critical" if starved else "warning" if waited else "notice"
     total = sum(number for _, number, _ in guilty)
     pids = tuple(pid for pid, _, _ in guilty)
     evidence = [
@@ -87,7 +92,11 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
             Evidence(what="connection", value="through a pooler", unit="", source="backend pid and port")
         )
     who = f"Idle session {pids[0]} holds" if len(pids) == 1 else f"{count(len(pids))} idle sessions hold"
-    after = f", and others have waited for up to {duration(waited)}" if waited else ", and more by the second"
+    after = ", and more by the second"
+    if waited:
+        after = f", and others have waited for up to {duration(waited)}"
+    elif starved:
+        after = f", and no job of {starved} was taken while jobs wait"
     yield Finding(
         check=CHECK.id,
         severity=severity,
@@ -101,6 +110,32 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
         remedies=tuple(_remedies(pids)),
         pids=pids,
     )
+
+
+def _starved(seen: Observation) -> str | None:
+    """Return a queue whose workers lock jobs with advisory locks, that has ready jobs, and of which no row was changed; None without.
+
+    Who only tries a lock never waits for it: workers that pass over jobs locked by a leak look like workers without jobs.
+    """
+    if not any(_TRIES.search(row.text or "") for row in seen.statement_texts):
+        return None
+    before = {row.oid: row.updated + row.deleted for row in seen.first.tables}
+    asked = {row.oid: row.seq_scan + (row.idx_scan or 0) for row in seen.first.tables}
+    for queue in seen.queues:
+        probe = seen.probe_of(queue.oid)
+        oids = {queue.oid, *(row.oid for row in seen.catalog.partitions_of(queue.oid))}
+        changed = sum(
+            row.updated + row.deleted - before.get(row.oid, 0) for row in seen.last.tables if row.oid in oids
+        )
+        polled = any(
+            row.seq_scan + (row.idx_scan or 0) > asked.get(row.oid, 0)
+            for row in seen.last.tables
+            if row.oid in oids
+        )
+        late = probe is not None and (probe.oldest_ready_age_s or 0.0) > seen.seconds
+        if queue.certain and polled and late and changed <= 0:
+            return queue.name
+    return None
 
 
 def _held(reading: Reading) -> dict[int, set[Key]]:

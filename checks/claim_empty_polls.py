@@ -3,7 +3,8 @@
 A worker that asks again at once when the queue is empty makes the server parse, plan, lock and answer for
 nothing. One poll is cheap; thousands a second are a core, and they are multiplied by workers and queues. If
 jobs are ready and the claims still find nothing, it is another illness: the jobs are locked, or the claim's
-other conditions shut them out.
+other conditions shut them out. Workers that ask for jobs of one kind are not starved by those of another, which
+may be dead letters that nobody is meant to take.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from pgqdoctor import claiming
 from pgqdoctor.check import CLAIMS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
+from pgqdoctor.predicates import allowed_values, flat
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
+from pgqdoctor.sqlwords import KINDS
 from pgqdoctor.statements import SeenStatement
-from pgqdoctor.words import count, percent, rate, shortened
+from pgqdoctor.words import count, percent, plural, rate, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,9 @@ class Limits:
     starved_calls: Annotated[
         int, "claims in the window that found nothing while jobs were ready: fewer may be chance"
     ] = 5
+    known_jobs: Annotated[
+        int, "earlier jobs seen of a kind that waits, from which workers are known to ask for that kind"
+    ] = 20
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -53,7 +59,11 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if not calls:
         return
     if _starved(queue, calls, rows, limits):
-        yield _starving(queue, statements, calls)
+        yield (
+            _other_kinds(queue, statements, calls)
+            if _may_be_of_other_kinds(seen, queue, limits)
+            else _starving(queue, statements, calls)
+        )
         return
     # A batch claim returns several rows: at least so many calls found nothing.
     empty = max(calls - rows, 0)
@@ -127,6 +137,83 @@ def _starved(queue: Queue, calls: int, rows: int, limits: Limits) -> bool:
         return False
     age = probe.oldest_ready_age_s
     return age is None or age >= queue.churn.seconds
+
+
+def _may_be_of_other_kinds(seen: Observation, queue: Queue, limits: Limits) -> bool:
+    """Tell whether every claim asks for one kind of jobs, and nothing shows that those which wait are of that kind.
+
+    Where jobs of a waiting kind were taken before, workers ask for it, or used to. Where a transaction that wrote has been open for
+    the whole window, it may hold the locks of all.
+    """
+    asked = _kinds_asked(queue)
+    if asked is None or _held_open(seen):
+        return False
+    column, names = asked
+    served = queue.probe.served if queue.probe is not None else None
+    kinds = served.kinds if served is not None and served.kind_column == column else ()
+    if names is not None and any(one.name in names for one in kinds):
+        return False
+    return not any(one.jobs >= limits.known_jobs for one in kinds)
+
+
+def _kinds_asked(queue: Queue) -> tuple[str, frozenset[str] | None] | None:
+    """Return the column by which every claim that ran chooses its jobs and the kinds it names, None for kinds that no text shows."""
+    ran = [
+        tuple(flat(one.claim.conditions)) for one in queue.claims if not one.claim.by_key and one.seen.calls
+    ]
+    ran = ran or [tuple(flat(one.read.conditions)) for one in claiming.polls(queue) if one.seen.calls]
+    for column in KINDS:
+        tests = [[test for test in one if test.column == column and allowed_values(test)] for one in ran]
+        if ran and all(tests):
+            values = [value for found in tests for test in found for value in allowed_values(test)]
+            shown = not any(value.startswith("$") for value in values)
+            return column, frozenset(values) if shown else None
+    return None
+
+
+def _held_open(seen: Observation) -> bool:
+    """Tell whether a transaction that wrote was open all the while."""
+    return any(
+        one.xid_age is not None and (one.xact_age_s or 0.0) >= seen.seconds
+        for sample in seen.samples
+        for one in sample.sessions
+    )
+
+
+def _other_kinds(queue: Queue, statements: tuple[SeenStatement, ...], calls: int) -> Finding:
+    asked = _kinds_asked(queue)
+    column = quote_ident(asked[0]) if asked is not None else ""
+    probe = queue.probe
+    ready = (
+        f"{'' if probe.ready_exact else 'more than '}{plural(probe.ready_rows, 'job')}"
+        if probe is not None and probe.ready_rows
+        else "jobs"
+    )
+    return Finding(
+        check=CHECK.id,
+        severity="notice",
+        queue=queue.name,
+        title=f"Claims of {queue.name} find nothing, and need not: {ready} that are ready may be of another {column}",
+        why=(
+            f"The claims choose jobs by {column}, and nothing shows that jobs like those which are ready were ever taken. Dead letters, and jobs "
+            "kept for somebody to look at, wait like that on purpose."
+        ),
+        evidence=(
+            Evidence(
+                what="claims that found nothing",
+                value=calls,
+                unit="calls",
+                source="pg_stat_statements, in the window",
+            ),
+            *_ready_evidence(queue),
+            Evidence(
+                what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source
+            ),
+        ),
+        remedies=(),
+        subject="other-kinds",
+        relations=(queue.oid,),
+    )
 
 
 def _starving(queue: Queue, statements: tuple[SeenStatement, ...], calls: int) -> Finding:
@@ -230,5 +317,6 @@ CHECK = Check(
         "workers that ask an empty queue about once a second",
         "a busy queue whose workers sometimes come too late",
         "guarded updates that lose a race: they knew their job",
+        "workers of one kind of jobs, while those of another kind lie as dead letters in the same table",
     ),
 )

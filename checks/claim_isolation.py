@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import claiming, remedy
+from pgqdoctor import claiming, remedy, taking
 from pgqdoctor.check import CLAIMS, COUNTERS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
@@ -21,6 +21,7 @@ from pgqdoctor.sqlread import read_sql, text_fingerprint
 from pgqdoctor.words import percent, rate, shortened
 
 STRICT = ("repeatable read", "serializable")
+PREDICATE_LOCK = "SIReadLock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +41,26 @@ class Limits:
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report strict isolation where claims run in it and transactions fail."""
-    claims = sum(one.seen.calls for one in queue.claims)
+    claims = sum(one.seen.calls for one in queue.claims) + sum(one.calls for one in queue.function_claims)
     if not claims or seen.seconds <= 0:
         return
     level, how, begins = _level(seen)
     if level is None:
         level, how, begins = _of_claiming_sessions(seen, queue)
+    if level is None:
+        level, how, begins = _of_predicate_locks(seen, queue)
     if level is None or (begins is not None and begins < limits.begins * claims):
         return
     committed = seen.last.database.commits - seen.first.database.commits
     failed = seen.last.database.rollbacks - seen.first.database.rollbacks
+    if begins is not None:
+        # A claim that failed is not counted, its BEGIN is. Connection pools roll back whatever only read: no failures.
+        failed = min(failed, max(begins - taking.taken(queue).calls, 0))
     share = failed / max(committed + failed, 1)
     if share < limits.failed or failed / seen.seconds < limits.failed_rate:
         return
     severity: Severity = "critical" if share >= limits.critical else "warning"
-    claim = claiming.busiest(queue.claims)
+    claim = claiming.busiest(queue.claims) or next(iter(queue.inner_claims), None)
     text = claim.seen.statement.text.rstrip(";") + ";" if claim is not None else None
     yield Finding(
         check=CHECK.id,
@@ -109,6 +115,7 @@ def _of_claiming_sessions(seen: Observation, queue: Queue) -> tuple[str | None, 
     A BEGIN that a driver has prepared is counted once, when it is run for the first time, so that its count does not tell.
     """
     claims = {text_fingerprint(one.seen.statement.text) for one in queue.claims}
+    claims |= {text_fingerprint(one.statement.text) for one in queue.function_claims}
     takes = {place for place, text in enumerate(seen.texts) if text_fingerprint(text) in claims}
     read = {place: read_sql(text).statements for place, text in enumerate(seen.texts)}
     claimed: set[int] = set()
@@ -124,6 +131,22 @@ def _of_claiming_sessions(seen: Observation, queue: Queue) -> tuple[str | None, 
     if not both or len(both) < len(claimed) / 2:
         return None, "", None
     return strict[min(both)], "pg_stat_activity, sessions that claim", None
+
+
+def _of_predicate_locks(seen: Observation, queue: Queue) -> tuple[str | None, str, int | None]:
+    """Return SERIALIZABLE where a session that was caught with a claim holds its predicate locks on the queue.
+
+    A driver or a role can set the level where no statement shows it. Only SERIALIZABLE takes these locks.
+    """
+    calls = {one.seen.statement for one in queue.claims} | {one.statement for one in queue.function_claims}
+    claimed = {one.session.pid for one in queue.sessions if one.statement in calls}
+    holding = {
+        row.pid
+        for reading in (seen.first, seen.last)
+        for row in reading.locks
+        if row.mode == PREDICATE_LOCK and row.relation in queue.oids
+    }
+    return ("serializable", "pg_locks (SIReadLock)", None) if claimed & holding else (None, "", None)
 
 
 def _level(seen: Observation) -> tuple[str | None, str, int | None]:
@@ -158,5 +181,6 @@ CHECK = Check(
         "a report in REPEATABLE READ beside claims in READ COMMITTED",
         "a strict level with a retry that is seldom needed",
         "rollbacks of another cause while claims run in READ COMMITTED",
+        "a connection pool that rolls back what only read, beside claims that never fail",
     ),
 )

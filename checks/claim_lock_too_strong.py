@@ -4,6 +4,9 @@ A row that refers to a job must see that the job exists: its foreign key check t
 FOR UPDATE conflicts with that, FOR NO KEY UPDATE does not, and it excludes other workers just as well. While
 a claim holds FOR UPDATE, everybody who adds a log line, an execution or an event for the job waits, and
 crossed waits end in a deadlock.
+
+A lock can also reach too far: FOR UPDATE without OF locks the rows of every table that the claim joins. Where all jobs share
+one row there, such as their queue's settings, SKIP LOCKED passes over every job as soon as one worker holds it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pgqdoctor.queue import Queue
 from pgqdoctor.rows import ForeignKeyRow
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
-from pgqdoctor.words import count, shortened
+from pgqdoctor.words import count, percent, shortened
 
 ROW_WAITS = ("transactionid", "tuple")
 
@@ -36,10 +39,84 @@ class Limits:
         "sessions that wait at an average moment while they write a child row: a fifth of a session is felt",
     ] = 0.2
     critical: Annotated[float, "sessions that wait at an average moment: as many as a small pool has"] = 5.0
+    in_vain: Annotated[
+        float,
+        "ratio of claims that find nothing although jobs are ready: a late worker now and then is chance",
+    ] = 0.3
+    in_vain_calls: Annotated[int, "such claims in the window: fewer show nothing"] = 20
+    critical_in_vain: Annotated[
+        float, "ratio of claims in vain from which the workers do the work of less than two"
+    ] = 0.75
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
-    """Report FOR UPDATE claims beside waiting writers of tables that refer to the queue."""
+    """Report claims that lock the rows they join, and FOR UPDATE beside waiting writers of tables that refer to the queue."""
+    yield from _too_wide(queue, limits)
+    yield from _too_strong(seen, queue, limits)
+
+
+def _too_wide(queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Tell of the busiest claim that locks rows of another table and finds nothing while jobs wait."""
+    probe = queue.probe
+    if probe is None or not probe.ready_rows or (probe.oldest_ready_age_s or 0.0) < queue.churn.seconds:
+        return
+    for one in queue.claims:
+        others = [
+            lock.table
+            for lock in one.seen.statement.locks
+            if lock.wait == "skip locked" and not queue.is_this(lock.table) and lock.table in one.claim.joins
+        ]
+        empty = one.seen.calls - one.seen.rows
+        if not others or empty < limits.in_vain_calls or empty < limits.in_vain * one.seen.calls:
+            continue
+        share = empty / one.seen.calls
+        other = others[0]
+        name = ".".join(quote_ident(part) for part in (other.schema, other.name) if part)
+        text = sqlcorrect.own_rows_only(one.seen.statement.text, one.claim)
+        sql = claiming.printed(queue, text) if text is not None else None
+        ready = f"{'' if probe.ready_exact else 'more than '}{count(probe.ready_rows)}"
+        yield Finding(
+            check=CHECK.id,
+            severity="critical" if share >= limits.critical_in_vain else "warning",
+            queue=queue.name,
+            subject=f"joins {other.schema}.{other.name}" if other.schema else f"joins {other.name}",
+            title=(
+                f"The claim of {queue.name} locks rows of {name} as well: {percent(share)} of the claims find nothing while {ready} jobs are ready"
+            ),
+            why=(
+                "A locking clause without OF locks the rows of every table of its SELECT. Jobs that share a row of the joined table are locked "
+                "together: while one worker holds that row, SKIP LOCKED passes over all of them."
+            ),
+            evidence=(
+                Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+                Evidence(
+                    what="claims that found nothing",
+                    value=empty,
+                    unit="calls",
+                    source="pg_stat_statements, in the window",
+                ),
+                Evidence(
+                    what="ready jobs",
+                    value=probe.ready_rows,
+                    unit="rows",
+                    source=f"bounded look: {queue.identity.ready_predicate}",
+                ),
+            ),
+            remedies=(
+                remedy.corrected_statement(
+                    sql=(sql,),
+                    title=f"Lock the job alone: FOR UPDATE OF, so that rows of {name} are only read",
+                    expect=f"every worker finds the next free job.{claiming.with_parameters(sql)}",
+                ),
+            )
+            if sql is not None
+            else (),
+            relations=(queue.oid,),
+        )
+        return
+
+
+def _too_strong(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     strong = [
         one
         for one in queue.claims
@@ -143,5 +220,6 @@ CHECK = Check(
         "FOR UPDATE on a queue that no table refers to",
         "FOR NO KEY UPDATE, which is a full lock for a claim",
         "child rows written without waiting",
+        "a join whose rows are locked, with a row of its own for each job",
     ),
 )

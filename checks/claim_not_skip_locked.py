@@ -8,16 +8,19 @@ a few claims per second a guarded UPDATE is sound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import ACTIVITY, CLAIMS, STATEMENTS, Check
+from pgqdoctor.claimguards import WAITS, guard_of
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim
+from pgqdoctor.sqlfacts import Statement
 from pgqdoctor.words import count, percent, rate, shortened
 
 ROW_WAITS = ("transactionid", "tuple")
@@ -59,17 +62,20 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         if one.seen.seen and one.claim.shape == "blocking" and not one.claim.by_key
     ]
     line = _line(queue, blocking, limits)
+    if line is None and not queue.claims:
+        # What runs inside a function shows as its call.
+        inside = [one for one in queue.inner_claims if one.claim.shape == "blocking" and not one.claim.by_key]
+        line = _line(queue, inside, limits, {one.statement for one in queue.function_claims})
     if line is not None:
         yield line
         return
-    races = _races(queue, limits)
+    races = _races(queue, limits) or _refused(seen, queue, limits) or _around(seen, queue, limits)
     if races is not None:
         yield races
 
 
-def _waits(queue: Queue, claims: list[SeenClaim]) -> tuple[int, int, tuple[int, ...]]:
-    """Return samples of busy sessions at the claims, those of them waiting for a row, and who waited."""
-    statements = {one.seen.statement for one in claims}
+def _waits(queue: Queue, statements: Set[Statement]) -> tuple[int, int, tuple[int, ...]]:
+    """Return samples of busy sessions at the statements, those of them waiting for a row, and who waited."""
     at = [
         one.session for one in queue.sessions if one.statement in statements and one.session.state == "active"
     ]
@@ -77,9 +83,12 @@ def _waits(queue: Queue, claims: list[SeenClaim]) -> tuple[int, int, tuple[int, 
     return len(at), len(waiting), tuple(sorted({one.pid for one in waiting}))
 
 
-def _line(queue: Queue, claims: list[SeenClaim], limits: Limits) -> Finding | None:
-    busy, waiting, pids = _waits(queue, claims)
-    if not waiting or not queue.sample_count:
+def _line(
+    queue: Queue, claims: list[SeenClaim], limits: Limits, calls: Set[Statement] = frozenset()
+) -> Finding | None:
+    """Tell of the workers that wait at blocking claims, or at ``calls`` of the function that the claims are in."""
+    busy, waiting, pids = _waits(queue, calls or {one.seen.statement for one in claims})
+    if not claims or not waiting or not queue.sample_count:
         return None
     # Finishing a job also waits behind the line for its row.
     behind = sum(
@@ -161,7 +170,7 @@ def _races(queue: Queue, limits: Limits) -> Finding | None:
     per_second = queue.churn.per_second(lost)
     if per_second < limits.lost_rate or lost < limits.lost_share * tries:
         return None
-    busy, waiting, pids = _waits(queue, [one])
+    busy, waiting, pids = _waits(queue, {one.seen.statement})
     evidence = [
         Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
         Evidence(what="tries", value=tries, unit="calls", source="pg_stat_statements, in the window"),
@@ -192,6 +201,135 @@ def _races(queue: Queue, limits: Limits) -> Finding | None:
         remedies=tuple(_remedies(queue, one)),
         pids=pids,
         relations=(queue.oid,),
+    )
+
+
+def _refused(seen: Observation, queue: Queue, limits: Limits) -> Finding | None:
+    """Tell of NOWAIT claims that fail because another worker holds the head of the queue.
+
+    A statement that failed is in no counter; what it leaves is a transaction rolled back.
+    """
+    claims = [one for one in queue.claims if one.claim.shape == "nowait" and one.seen.calls > 0]
+    if not claims or len({one.seen.key for one in queue.claims if one.seen.calls}) > len(
+        {one.seen.key for one in claims}
+    ):
+        return None
+    one = claims[0]
+    won = sum(each.calls for each in {each.seen.key: each.seen for each in claims}.values())
+    lost = max(seen.last.database.rollbacks - seen.first.database.rollbacks, 0)
+    per_second = queue.churn.per_second(lost)
+    if per_second < limits.lost_rate or lost < limits.lost_share * (lost + won):
+        return None
+    return Finding(
+        check=CHECK.id,
+        severity="warning",
+        queue=queue.name,
+        title=(
+            f"{percent(lost / (lost + won))} of the claims of {queue.name} fail: the claim is "
+            f"{claiming.of_text(one.claim)} NOWAIT, and {rate(per_second)} transactions are rolled back"
+        ),
+        why=(
+            "Every worker picks the same first job, and NOWAIT fails with SQLSTATE 55P03 where another holds it. SKIP LOCKED would take the next "
+            "job instead."
+        ),
+        evidence=(
+            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            Evidence(
+                what="rolled back",
+                value=lost,
+                unit="transactions",
+                source="pg_stat_database, in the window, whole database",
+            ),
+            Evidence(
+                what="claims that succeeded",
+                value=won,
+                unit="calls",
+                source="pg_stat_statements, in the window",
+            ),
+        ),
+        remedies=tuple(_remedies(queue, one)),
+        relations=(queue.oid,),
+    )
+
+
+def _around(seen: Observation, queue: Queue, limits: Limits) -> Finding | None:
+    """Tell of workers that stand in line for a lock that each takes around its claim: on the table, or an advisory one."""
+    takes = {
+        place: how
+        for place, text in enumerate(seen.texts)
+        if (how := guard_of(seen, queue, text)) is not None
+    }
+    pids: set[int] = set()
+    waiting: Counter[int] = Counter()
+    busy = 0
+    for sample in seen.samples:
+        for one in sample.sessions:
+            busy += one.state == "active"
+            how = takes.get(one.text)
+            if how is not None and one.wait_type == "Lock" and one.wait_event == WAITS[how]:
+                waiting[one.text] += 1
+                pids.add(one.pid)
+    if not waiting or not seen.samples:
+        return None
+    place, _ = waiting.most_common(1)[0]
+    total = waiting.total()
+    workers, share = total / len(seen.samples), total / busy
+    if len(pids) < 2 or workers < limits.waiting_workers or share < limits.waiting_share:
+        return None
+    severe = workers >= limits.critical_workers and share >= limits.critical_share
+    return Finding(
+        check=CHECK.id,
+        severity="critical" if severe else "warning",
+        queue=queue.name,
+        title=f"{count(workers)} workers of {queue.name} wait in line for {takes[place]} at any moment, which each of them takes around its claim",
+        why=(
+            "Only one worker at a time can be between taking the lock and giving it back, however many there are. A row lock with SKIP LOCKED "
+            "keeps two workers from the same job without keeping them from each other."
+        ),
+        evidence=(
+            Evidence(
+                what="takes the lock",
+                value=shortened(seen.texts[place], 200),
+                unit="",
+                source="pg_stat_activity",
+            ),
+            Evidence(
+                what="workers waiting for it",
+                value=round(workers, 1),
+                unit="sessions",
+                source="samples of pg_stat_activity",
+            ),
+            Evidence(
+                what="of their busy moments",
+                value=round(share, 2),
+                unit="ratio",
+                source="samples of pg_stat_activity",
+            ),
+        ),
+        remedies=(_without_the_lock(queue),),
+        pids=tuple(sorted(pids)),
+        relations=(queue.oid,),
+    )
+
+
+def _without_the_lock(queue: Queue) -> Remedy:
+    claim = claiming.busiest([one for one in queue.claims if not one.claim.by_key])
+    text = sqlcorrect.skip_locked(claim.seen.statement.text, claim.claim) if claim is not None else None
+    limit = "1" if claim is not None and claim.seen.rows <= claim.seen.calls else None
+    sql = claiming.printed(queue, text, limit=limit) if text is not None else claiming.composed_claim(queue)
+    title = "Claim in one statement that skips the rows other workers hold, without a lock around it"
+    risk = "a change of the application: all workers have to claim in this way before the lock is given up"
+    if sql is None:
+        return remedy.change_application(
+            title=f"{title}: SELECT ... FOR UPDATE SKIP LOCKED in the UPDATE's sub-select",
+            expect="workers claim side by side, and none waits for another",
+            risk=risk,
+        )
+    return remedy.corrected_statement(
+        sql=(sql,),
+        title=title,
+        expect=f"workers claim side by side, and none waits for another.{claiming.with_parameters(sql)}",
+        risk=risk,
     )
 
 

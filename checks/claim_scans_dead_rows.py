@@ -147,7 +147,7 @@ def _passing(seen: Observation, queue: Queue, limits: Limits) -> bool:
         return False
     for leaf in leaves:
         naptime = vacuuming.parameter(leaf.table, queue.catalog, "autovacuum_naptime")
-        overdue = vacuuming.overdue_s(leaf)
+        overdue = vacuuming.overdue_s(queue, leaf)
         if not leaf.enabled or (overdue is not None and overdue >= limits.rounds * naptime):
             return False
     return True

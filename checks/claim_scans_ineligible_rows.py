@@ -8,23 +8,41 @@ meets one it may take. Deleting finished jobs does not help here: what is in the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
 from pgqdoctor import claimcost, claiming, remedy
 from pgqdoctor.check import PLAN, Check
 from pgqdoctor.claiming import Refused, RefusedLimits
 from pgqdoctor.finding import Evidence, Finding, Remedy
 from pgqdoctor.observation import Observation
-from pgqdoctor.queue import Queue
+from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.sqlrewrite import quote_ident
-from pgqdoctor.words import count
+from pgqdoctor.words import count, shortened
 
 
-def evaluate(seen: Observation, queue: Queue, limits: RefusedLimits) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(RefusedLimits):
+    """When the rows in the way are felt, and when a claim reads so much more than its plan that it must have been another."""
+
+    times_planned: Annotated[
+        float, "times the plan's buffers: finding and writing one job touches some ten more than finding it"
+    ] = 10.0
+    buffers: Annotated[
+        float, "buffers per job taken, from which it is more than descents and the writing of a row"
+    ] = 100.0
+    buffers_per_s: Annotated[
+        float, "buffers read per second by all claims: a million fill about one core, so this is 1% of it"
+    ] = 10_000.0
+
+
+def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report the scan where the rows it refuses are in the ready state."""
     if claiming.timed_out(queue) is not None:
         return
     walked = claiming.refused(queue)
     if walked is None or walked.ineligible < limits.rows or walked.ineligible <= walked.consumed:
+        yield from _of_other_values(queue, limits)
         return
     yield Finding(
         check=CHECK.id,
@@ -45,6 +63,87 @@ def evaluate(seen: Observation, queue: Queue, limits: RefusedLimits) -> Iterator
         remedies=tuple(_remedies(queue, walked)),
         relations=(queue.oid,),
     )
+
+
+def _of_other_values(queue: Queue, limits: Limits) -> Iterator[Finding]:
+    """Tell of a claim that reads many times what its plan does, where its plan was made for the most common queue or kind.
+
+    A normalised text does not show for which queue, tenant or kind the workers ask. The most common one is at the head of the index
+    at once; who asks for another walks over it.
+    """
+    plan, claim = queue.plan, claiming.busiest(queue.claims)
+    if plan is None or not plan.facts.measured or claim is None or not claim.seen.calls:
+        return
+    buffers = claim.seen.blocks / max(claim.seen.calls, claim.seen.rows)
+    planned = plan.facts.buffers or 0
+    narrowing = _narrowing(queue, claim, plan)
+    probe = queue.probe
+    if (
+        narrowing is None
+        # Each buffer was read for one ready job at least: with fewer of them something else was, dead rows that are gone by now.
+        or (probe is not None and probe.ready_exact and (probe.ready_rows or 0) < buffers)
+        or planned * limits.times_planned > buffers
+        or buffers < limits.buffers
+        or queue.triggers
+        or claiming.busiest(queue.claims) != claiming.claim_of_plan(queue, plan)
+    ):
+        return
+    column, value = narrowing
+    advice = claiming.index_asked_for(queue)
+    served = advice is None or claiming.served_already(queue, advice) is not None
+    yield Finding(
+        check=CHECK.id,
+        severity="warning"
+        if buffers * claiming.claims_per_second(queue) >= limits.buffers_per_s
+        else "notice",
+        queue=queue.name,
+        title=(
+            f"Each claim of {queue.name} reads {count(buffers)} buffers, and with {quote_ident(column)} = {shortened(value, 60)} it would "
+            f"read {count(planned)}: it walks over ready jobs of another {quote_ident(column)}"
+        ),
+        why=(
+            "The ready jobs stand in one order for all values of the column, and the index does not tell them apart. A claim for the most common value "
+            "finds one at once; every other claim reads and refuses those in front of its own."
+        ),
+        evidence=(
+            Evidence(
+                what="buffers per claim",
+                value=round(buffers, 1),
+                unit="buffers",
+                source="pg_stat_statements, in the window",
+            ),
+            *claiming.plan_evidence(plan),
+            *claiming.rate_evidence(queue),
+        ),
+        remedies=()
+        if advice is None or served
+        else (
+            claiming.create_index(
+                queue,
+                advice,
+                title="Give the claim an index that begins with what it asks for",
+                expect=f"{claimcost.served(queue, advice)} instead of {count(buffers)}",
+            ),
+        ),
+        relations=(queue.oid,),
+    )
+
+
+def _narrowing(queue: Queue, claim: SeenClaim, plan: ReadPlan) -> tuple[str, str] | None:
+    """Return the column by which the claim asks for some of the ready jobs, tested row by row, and the value it was planned for."""
+    tested = claiming.filter_columns(queue, plan.facts)
+    for one in claim.claim.conditions:
+        value = plan.probe.parameters.get(one.values[0]) if one.values else None
+        if (
+            one.operator == "="
+            and one.column in tested
+            and one.column not in (queue.identity.roles.state, queue.identity.roles.run_at)
+            and value is not None
+            and (row := queue.column(one.column)) is not None
+            and row.distinct != 1
+        ):
+            return one.column, value
+    return None
 
 
 def _reason(queue: Queue, walked: Refused) -> str:
@@ -86,7 +185,7 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
 CHECK = Check(
     title="The claim walks over jobs it may not take",
     needs=(PLAN,),
-    limits=RefusedLimits(),
+    limits=Limits(),
     evaluate=evaluate,
     references=("https://www.postgresql.org/docs/current/indexes-multicolumn.html",),
     look_alikes=(

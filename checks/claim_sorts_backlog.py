@@ -8,9 +8,10 @@ hides it for a while; an index in the claim's order ends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pgqdoctor import claimcost, claiming, remedy, sqlcorrect
 from pgqdoctor.check import PLAN, Check
@@ -22,6 +23,13 @@ from pgqdoctor.queue import Queue, ReadPlan
 from pgqdoctor.words import count, shortened, size
 
 BLOCK = 8192
+
+
+_MOVES: Final = re.compile(
+    r"\b(random|now|clock_timestamp|statement_timestamp|transaction_timestamp|age)\s*\(|\bcurrent_(timestamp|date)\b|\blocaltimestamp\b",
+    re.IGNORECASE,
+)
+"""What gives an ORDER BY expression another value at each look, so that no index can hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,10 @@ def _remedies(queue: Queue) -> Iterator[Remedy]:
                 expect=f"the sort is gone from the plan, and {claimcost.served(queue, advice)} whatever the backlog",
             )
         return
+    moving = next((key for key in claim.claim.order if key.column is None and _MOVES.search(key.text)), None)
+    if moving is not None:
+        yield _stored_rank(queue, moving.text)
+        return
     text = sqlcorrect.one_group(claim.seen.statement.text, claim.claim)
     if text is not None:
         sql = claiming.printed(queue, text)
@@ -130,6 +142,24 @@ def _remedies(queue: Queue) -> Iterator[Remedy]:
             ),
             risk="a change of the application; as many questions as there are groups when the queue is empty",
         )
+
+
+def _stored_rank(queue: Queue, text: str) -> Remedy:
+    """Say what to order by in the place of an expression that no index can hold, because its value is another one at each look."""
+    if "random" in text.lower():
+        return remedy.change_application(
+            title="Leave ORDER BY random() out: SKIP LOCKED keeps the workers from the same job, whatever the order",
+            expect="the claim takes the first free job of an index instead of drawing a number for each ready one",
+            risk="a change of the application; jobs are then taken nearly in order",
+        )
+    return remedy.change_application(
+        title=f"Keep the rank in a column of its own that stands still, and order by it instead of {shortened(text, 100)}",
+        expect=(
+            "all ranks grow alike with now(), so their order does not need it: for a priority that gains a point a minute, the time of enqueueing less a "
+            "minute for each point, written once, gives the same order, and an index on it gives the first job at once"
+        ),
+        risk=f"a change of the application: a column more in {queue.name}, to be filled for the jobs that wait",
+    )
 
 
 CHECK = Check(

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pgqdoctor import claiming, remedy, sqlcorrect
 from pgqdoctor.check import CLAIMS, STATEMENTS, Check
+from pgqdoctor.claimguards import guarded
 from pgqdoctor.claiming import Poll
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.lint import claims as lint_claims
@@ -48,7 +49,11 @@ class Limits:
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Report the busiest unguarded statement, or the SELECT and UPDATE that make an unguarded claim together."""
-    weak = [one for one in queue.claims if one.seen.seen and _unguarded(one)]
+    weak = [
+        one
+        for one in queue.claims
+        if one.seen.seen and _unguarded(one) and not (one.seen.calls and guarded(seen, queue, one.seen.calls))
+    ]
     if weak:
         yield _one_statement(queue, weak[0], limits)
         return

@@ -64,7 +64,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         return
     worst = leaves[0]
     making = sum(one.making for one in leaves)
-    overdue = vacuuming.overdue_s(worst)
+    overdue = vacuuming.overdue_s(queue, worst)
     naptime = vacuuming.parameter(worst.table, queue.catalog, "autovacuum_naptime")
     late = worst.beyond >= limits.beyond and overdue is not None and overdue >= limits.rounds * naptime
     plan = queue.plan

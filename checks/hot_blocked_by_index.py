@@ -11,11 +11,12 @@ fair, because the partial index that it leaves is what makes the next claim chea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Final
 
-from pgqdoctor import indexfacts, remedy
+from pgqdoctor import claiming, indexfacts, remedy
 from pgqdoctor.check import COUNTERS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.indexfacts import SeenUpdate
@@ -25,6 +26,8 @@ from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition, Read, Write
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import percent, rate, shortened
+
+_INCLUDE: Final = re.compile(r" INCLUDE \(([^()]*)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +189,43 @@ def _remedies(
             risk="none: this only reads the counters",
         )
         return
+    lean = _without_payload(queue, index, columns, expect)
+    if lean is not None:
+        yield lean
+        return
     yield from _by_state(queue, index, columns, expect, kept)
     yield remedy.change_application(
         title=f"Change {', '.join(map(quote_ident, columns))} less often, or keep it in a table of its own: {name} stays, because {kept}",
         risk="a change of the application",
         expect=f"each update saved spares {indexes} index entries",
+    )
+
+
+def _without_payload(queue: Queue, index: IndexRow, columns: tuple[str, ...], expect: str) -> Remedy | None:
+    """Build the index anew without the columns that only INCLUDE mentions; None where a key, a predicate or a constraint needs them."""
+    found = _INCLUDE.search(index.definition or "")
+    if _place(queue, index, columns) != "in INCLUDE" or index.constraint is not None or found is None:
+        return None
+    gone = {quote_ident(one) for one in columns}
+    left = [part.strip() for part in found[1].split(",") if part.strip() not in gone]
+    name = claiming.free_name(queue, f"{index.name}_lean")
+    definition = (index.definition or "").replace(
+        found[0], f" INCLUDE ({', '.join(left)})" if left else "", 1
+    )
+    definition = definition.replace(f"INDEX {quote_ident(index.name)} ON", f"INDEX {quote_ident(name)} ON", 1)
+    old = remedy.drop_index(
+        schema=index.schema, name=index.name, definition=index.definition or "", title="", expect="", risk=""
+    )
+    new = remedy.drop_index(
+        schema=index.schema, name=name, definition=definition, title="", expect="", risk=""
+    )
+    return replace(
+        old,
+        title=f"Build {remedy.qualified(index.schema, index.name)} anew without {', '.join(map(quote_ident, columns))} in INCLUDE",
+        sql=(*new.undo, *old.sql[1:]),
+        undo=(*old.undo, *new.sql[1:]),
+        risk="scans that read the column from the index alone read the row as well",
+        expect=expect,
     )
 
 

@@ -13,14 +13,18 @@ from typing import Annotated
 
 from pgqdoctor import remedy
 from pgqdoctor.check import ACTIVITY, Check
+from pgqdoctor.claimguards import PAIRED, calls_of
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation, SampledSession
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TriggerRow
-from pgqdoctor.sqlfacts import Statement, TableName, Write
+from pgqdoctor.sqlfacts import RowLock, Statement, TableName, Write
 from pgqdoctor.sqlread import read_function, read_sql
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import percent, shortened
+
+LEAST_CALLS = 20
+"""Executions in the window from which equal counts of two statements are no chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +41,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What updates the row: a trigger of the queue, or a statement of the sessions that work on it."""
+    """What updates the row, or locks it: a trigger of the queue, or a statement of the sessions that work on it."""
 
     table: TableName
     trigger: TriggerRow | None
     statement: str
+    locks: bool = False
+    """True for SELECT ... FOR UPDATE, as of a semaphore; whether the row is changed afterwards is not known."""
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -93,7 +99,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 source="pg_stat_activity (Lock:tuple)",
             ),
             Evidence(
-                what="updated by",
+                what="locked by" if source.locks else "updated by",
                 value=shortened(source.statement, 200),
                 unit="",
                 source="statements and functions seen",
@@ -108,10 +114,14 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             severity=severity,
             queue=queue.name,
             subject=f"{table.schema}.{table.name}" if table.schema else table.name,
-            title=f"{percent(share)} of the samples of active sessions wait for a row of {name} that {by} update{'s' if source.trigger else ''} for each job",
+            title=(
+                f"{percent(share)} of the samples of active sessions wait for a row of {name} that {by} "
+                f"{'lock' if source.locks else 'update'}{'s' if source.trigger else ''} for each job"
+            ),
             why=(
-                "An updated row stays locked until its transaction ends. When every job updates the same row, all jobs stand in line "
-                "for it, and more workers only make the line longer."
+                f"{'A row locked by SELECT ... FOR UPDATE' if source.locks else 'An updated row'} stays locked until its transaction ends. "
+                f"When every job {'locks' if source.locks else 'updates'} the same row, all jobs stand in line for it, and more workers only "
+                "make the line longer."
             ),
             evidence=tuple(evidence),
             remedies=tuple(_remedies(queue, source, name)),
@@ -125,11 +135,12 @@ def _source(
     if session.text < 0:
         return None
     for statement in read_sql(seen.texts[session.text]).statements:
-        other = _update_elsewhere(queue, statement)
+        other = _update_elsewhere(queue, statement) or _lock_elsewhere(queue, statement)
         if other is not None:
+            locks = isinstance(other, RowLock)
             return (
-                Source(table=other.table, trigger=None, statement=statement.text)
-                if session.pid in at_work
+                Source(table=other.table, trigger=None, statement=statement.text, locks=locks)
+                if session.pid in at_work or _goes_with(seen, queue, seen.texts[session.text])
                 else None
             )
         # Claims that wait are row locks of the queue itself: another check speaks about those.
@@ -142,9 +153,38 @@ def _source(
     return None
 
 
+def _goes_with(seen: Observation, queue: Queue, text: str) -> bool:
+    """Tell whether a statement runs as often as one that takes or enqueues jobs: statements of milliseconds are seldom caught in a sample."""
+    calls = calls_of(seen, text)
+    mine = {one.seen.calls for one in queue.claims} | {one.calls for one, _ in queue.writes("insert")}
+    return calls >= LEAST_CALLS and any(abs(calls - each) <= PAIRED * each for each in mine)
+
+
 def _update_elsewhere(queue: Queue, statement: Statement) -> Write | None:
+    """Return the UPDATE of another table, or the INSERT ... ON CONFLICT DO UPDATE."""
     return next(
-        (one for one in statement.writes if one.kind == "update" and not queue.is_this(one.table)), None
+        (
+            one
+            for one in statement.writes
+            if (one.kind == "update" or (one.kind == "insert" and one.sets)) and not queue.is_this(one.table)
+        ),
+        None,
+    )
+
+
+def _lock_elsewhere(queue: Queue, statement: Statement) -> RowLock | None:
+    """Return the lock that a SELECT waits for on another table's row; a claim that joins it is another check's affair."""
+    if statement.writes or statement.claims:
+        return None
+    return next(
+        (
+            one
+            for one in statement.locks
+            if one.wait == "block"
+            and one.strength in ("update", "no key update")
+            and not queue.is_this(one.table)
+        ),
+        None,
     )
 
 
@@ -173,6 +213,20 @@ def _rows(queue: Queue, table: TableName) -> float | None:
 
 
 def _remedies(queue: Queue, source: Source, name: str) -> Iterator[Remedy]:
+    if source.locks:
+        yield remedy.corrected_statement(
+            sql=(
+                "BEGIN;",
+                f"{source.statement.strip().rstrip(';')};",
+                "-- take the job here, and nothing else",
+                "COMMIT;",
+                "-- the job runs here, outside of any transaction",
+            ),
+            title=f"Hold the lock on the row of {name} for the claim alone, and commit before the job runs",
+            expect="the lock lasts for two statements and the commit, not for the whole job",
+            risk="a change of the application: what limits the jobs that run has to count claimed jobs, not open transactions",
+        )
+        return
     yield remedy.corrected_statement(
         sql=(
             f"-- instead of: {shortened(source.statement, 200)}",

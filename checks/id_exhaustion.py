@@ -9,7 +9,7 @@ without adding a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pgqdoctor import forecast, remedy
@@ -28,7 +28,8 @@ from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, duration, percent, rate, shortened, size
 
 DAY_S = 86_400.0
-INTEGERS = ("integer", "smallint")
+INTEGERS = {"integer": 2**31 - 1, "smallint": 2**15 - 1}
+"""Types that can be made a bigint, with the largest number of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,50 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         severity = _severity(row, left, per_s, coming, limits)
         if severity is not None:
             yield _finding(queue, place, row, left, per_s, taken, coming, severity, limits)
+        yield from _narrower(queue, row, taken, per_s, limits)
+
+
+def _narrower(queue: Queue, row: SequenceRow, taken: int, per_s: float, limits: Limits) -> Iterator[Finding]:
+    """Look at columns of other tables that refer to the queue's id and hold smaller numbers than it."""
+    if row.table not in queue.oids:
+        return
+    for key in queue.foreign_keys:
+        if key.parent not in queue.oids or key.child in queue.oids:
+            continue
+        for child, parent, kind in zip(key.child_columns, key.parent_columns, key.child_types, strict=False):
+            possible = INTEGERS.get(kind)
+            if parent != row.column or possible is None or possible >= row.last_possible:
+                continue
+            # The column takes the place of the sequence's own end; the sequence itself stays as it is.
+            narrow = replace(
+                row, table=key.child, column=child, column_type=kind, last_possible=possible, identity=True
+            )
+            left = max(0, possible - (row.last_value or 0)) // row.increment
+            coming = forecast.exhausted(
+                what=f"the ids that {key.child_name}.{quote_ident(child)} can hold",
+                used=0,
+                limit=left,
+                per_second=per_s,
+                queue=queue.name,
+            )
+            severity = _severity(narrow, left, per_s, coming, limits)
+            if severity is None:
+                continue
+            place = _Place(
+                name=key.child_name,
+                oids=frozenset({key.child}),
+                rows=round(max(key.child_rows, 0.0)),
+                inserted=queue.churn.inserted,
+                key=key,
+                burner=None,
+            )
+            yield replace(
+                _finding(queue, place, narrow, left, per_s, taken, coming, severity, limits),
+                why=(
+                    f"{queue.name}.{quote_ident(row.column)} is of type {row.column_type}, and {key.child_name}.{quote_ident(child)}, which refers to "
+                    f"it by {quote_ident(key.name)}, holds no number above {count(possible)}: from that job on no row of {key.child_name} can be added."
+                ),
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +318,9 @@ def _remedies(queue: Queue, place: _Place, row: SequenceRow) -> Iterator[Remedy]
         sql.append(f"ALTER SEQUENCE {sequence} AS bigint;")
         undo.append(f"ALTER SEQUENCE {sequence} AS {row.column_type};")
     probe = queue.probe
-    held = (probe.table_bytes or 0) + (probe.index_bytes or 0) if probe is not None else 0
+    held = (
+        (probe.table_bytes or 0) + (probe.index_bytes or 0) if probe is not None and place.key is None else 0
+    )
     what = f" {size(held)} are" if held else " They are"
     also = f", and {', '.join(name for name, _ in dict.fromkeys(children))} with it" if children else ""
     yield Remedy(

@@ -179,7 +179,8 @@ def _by_claim(seen: Observation, queue: Queue, probe: StuckProbe, limits: Limits
     if taken >= limits.claimed_rows and queue.churn.seconds > 0:
         usual = in_flight / (taken / queue.churn.seconds)
         limit = max(limits.claimed_s, limits.claimed_factor * usual)
-        return _overdue(probe, limit, f"claimed long ago where a job takes about {duration(usual)}")
+        takes = f"about {duration(usual)}" if usual >= 0.001 else "a moment"
+        return _overdue(probe, limit, f"claimed long ago where a job takes {takes}")
     if probe.rows > limits.per_connection * max(seen.last.database.backends, 1):
         return _overdue(
             probe, limits.claimed_s, "claimed long ago and far more than all connections could be working on"

@@ -7,21 +7,31 @@ that blocks others and waits for nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
+import re
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
 
 from pgqdoctor import remedy
 from pgqdoctor.check import Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
-from pgqdoctor.rows import LockRow, PreparedRow, SessionRow
+from pgqdoctor.rows import LockRow, PreparedRow, SessionRow, TableRow
 from pgqdoctor.sqlread import read_sql
+from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import duration, plural, shortened
 
 DDL_MODES = frozenset({"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"})
 """Table locks that conflict with the ROW EXCLUSIVE that writes take: those of DDL, LOCK TABLE and plain CREATE INDEX."""
+_LONG: Final = re.compile(
+    r"\s*(create\s+(unique\s+)?index|reindex|cluster|vacuum\s*(full|\([^)]*\bfull\b))\b", re.IGNORECASE
+)
+"""Statements that keep their strong lock for as long as they read or copy the table: a lock_timeout bounds their wait alone."""
+_BUILDS: Final = re.compile(
+    r"^(create\s+(unique\s+)?index|reindex(\s*\([^)]*\))?\s+(table|index))\b(?!\s+concurrently\b)",
+    re.IGNORECASE,
+)
 PREPARED = 0
 """pg_blocking_pids() shows a prepared transaction as 0."""
 
@@ -39,6 +49,10 @@ class Limits:
     ] = 3.0
     critical_waiters: Annotated[int, "sessions at the queue that wait: a handful is most of its workers"] = 3
     critical_s: Annotated[float, "seconds of waiting after which clients begin to time out"] = 10.0
+    stopped_waiters: Annotated[
+        int,
+        "sessions that wait while no row of the queue changes: more than the one that would wait at any pause",
+    ] = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +62,12 @@ class Line:
     root: int
     waiters: tuple[LockRow, ...]
     middle: tuple[LockRow, ...]
-    """Waiting requests for strong table locks that have waiters of their own."""
+    """Waiting requests for strong table locks that have waiters of their own, those on the queue's table first."""
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Name the root of each line of waiters at this queue, at the end of the window."""
+    told = 0
     for line in _lines(seen, queue):
         long = [row for row in line.waiters if (row.wait_age_s or 0.0) >= limits.wait_s]
         if not long:
@@ -62,7 +77,11 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         age = session.xact_age_s if session is not None else None
         if not on_table and line.root != PREPARED and (age is None or age < limits.root_s):
             continue
-        yield _finding(seen, queue, line, long, session, limits)
+        told += 1
+        # Each line has its own root: the worst bears the queue's key, the next ones a number.
+        yield replace(
+            _finding(seen, queue, line, long, session, limits), subject="" if told == 1 else str(told)
+        )
 
 
 def _finding(
@@ -77,7 +96,8 @@ def _finding(
     middle = line.middle[0] if line.middle else None
     behind = len({row.pid for row in line.waiters} - ({middle.pid} if middle is not None else set()))
     severity: Severity = "warning"
-    if behind >= limits.critical_waiters or (behind and waited >= limits.critical_s):
+    stopped = behind >= limits.stopped_waiters and not queue.churn.dead_made
+    if stopped or behind >= limits.critical_waiters or (behind and waited >= limits.critical_s):
         severity = "critical"
     sessions = {one.pid: one for one in seen.last.sessions}
     held = _held(seen, queue, line.root)
@@ -113,7 +133,7 @@ def _finding(
         check=CHECK.id,
         severity=severity,
         queue=queue.name,
-        title=_title(queue, line, session, middle, sessions, behind, waited),
+        title=_title(seen, queue, line, session, middle, sessions, behind, waited),
         why=_why(middle is not None, line.root),
         evidence=tuple(evidence),
         remedies=tuple(_remedies(seen, queue, line, session, middle, sessions)),
@@ -123,6 +143,7 @@ def _finding(
 
 
 def _title(
+    seen: Observation,
     queue: Queue,
     line: Line,
     session: SessionRow | None,
@@ -132,16 +153,46 @@ def _title(
     waited: float,
 ) -> str:
     root = _who(session, line.root)
+    place = _place(seen, queue, line)
     if middle is None:
         verb = "waits" if behind == 1 else "wait"
-        return f"{plural(behind, 'session')} at {queue.name} {verb} for {root}, up to {duration(waited)}"
+        return f"{plural(behind, 'session')} at {place} {verb} for {root}, up to {duration(waited)}"
     what = _who(sessions.get(middle.pid or -1), middle.pid)
     line_up = (
-        f", and {plural(behind, 'session')} at {queue.name} {'waits' if behind == 1 else 'wait'} behind it"
+        f", and {plural(behind, 'session')} at {place} {'waits' if behind == 1 else 'wait'} behind it"
         if behind
         else ""
     )
-    return f"{what[0].upper()}{what[1:]} waits for {root} to lock {queue.name}{line_up}, up to {duration(waited)}"
+    table = _locked(seen, queue, middle)
+    return f"{what[0].upper()}{what[1:]} waits for {root} to lock {table}{line_up}, up to {duration(waited)}"
+
+
+def _place(seen: Observation, queue: Queue, line: Line) -> str:
+    """Name the table at which the line stands: of namesakes in several schemas that of the lock, which a statement's text does not tell."""
+    others = _namesakes(seen, queue)
+    places = {row.relation for row in line.waiters if row.locktype == "relation"}
+    found = [one for one in others if one.oid in places]
+    if not found or places & queue.oids:
+        return queue.name
+    return f"{quote_ident(found[0].schema)}.{quote_ident(found[0].name)}"
+
+
+def _namesakes(seen: Observation, queue: Queue) -> tuple[TableRow, ...]:
+    return tuple(
+        row for row in seen.catalog.tables if row.name == queue.table.name and row.oid not in queue.oids
+    )
+
+
+def _locked(seen: Observation, queue: Queue, middle: LockRow) -> str:
+    """Name the table that is waited for: the queue's, or one beside it that its statements reach through a foreign key or a trigger."""
+    if middle.relation in queue.oids:
+        return queue.name
+    table = seen.catalog.table(middle.relation) if middle.relation is not None else None
+    if table is not None:
+        return f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+    names = {row.child: row.child_name for row in queue.foreign_keys}
+    names |= {row.parent: row.parent_name for row in queue.foreign_keys}
+    return names.get(middle.relation or 0, "another table")
 
 
 def _why(in_the_middle: bool, root: int) -> str:
@@ -171,16 +222,30 @@ def _lines(seen: Observation, queue: Queue) -> list[Line]:
         row.pid: row for row in seen.last.locks if not row.granted and row.pid is not None
     }
     at_queue = {one.pid for one in seen.last.sessions if _at_queue(queue, one)}
+    # A worker that has claimed its job, or a client that has enqueued one, may stand at the row of any other table.
+    at_queue |= {
+        row.pid
+        for row in seen.last.locks
+        if row.pid is not None
+        and row.granted
+        and row.locktype == "relation"
+        and row.relation in queue.oids
+        and row.mode == "RowExclusiveLock"
+    }
+    known = {one.oid for one in seen.queues}
+    elsewhere = {row.oid for row in _namesakes(seen, queue) if row.oid in known}
     concerned = {
         pid: row
         for pid, row in waiting.items()
-        if (row.locktype == "relation" and row.relation in queue.oids) or pid in at_queue
+        if (row.locktype == "relation" and row.relation in queue.oids)
+        or (pid in at_queue and not (row.locktype == "relation" and row.relation in elsewhere))
     }
     by_root: dict[int, dict[int, LockRow]] = {}
     for pid, row in concerned.items():
         for root in _roots(pid, waiting):
             by_root.setdefault(root, {})[pid] = row
     lines = []
+    direct: dict[int, set[int]] = {}
     for root, rows in by_root.items():
         blockers = {one for row in rows.values() for one in row.blocked_by}
         middle = [
@@ -188,10 +253,25 @@ def _lines(seen: Observation, queue: Queue) -> list[Line]:
             for pid, row in rows.items()
             if row.locktype == "relation" and row.mode in DDL_MODES and (pid in blockers or len(rows) == 1)
         ]
-        middle.sort(key=lambda row: -(row.wait_age_s or 0.0))
+        # Workers reach other tables through foreign keys and triggers, and stand there behind DDL that never names the queue.
+        middle += [
+            row
+            for pid, row in waiting.items()
+            if pid not in rows
+            and row.locktype == "relation"
+            and row.mode in DDL_MODES
+            and root in _roots(pid, waiting)
+            and any(pid in _ahead(each, waiting) for each in rows)
+        ]
+        middle.sort(key=lambda row: (row.relation not in queue.oids, -(row.wait_age_s or 0.0)))
+        between = {row.pid for row in middle}
+        direct[root] = {pid for pid in rows if pid not in between and root in _ahead(pid, waiting, between)}
+        if set(rows) <= direct[root] | between and direct[root]:
+            # They wait for the root's own locks: that the statement in the middle goes away frees nobody.
+            middle = []
         waiters = sorted(rows.values(), key=lambda row: -(row.wait_age_s or 0.0))
         lines.append(Line(root=root, waiters=tuple(waiters), middle=tuple(middle)))
-    lines.sort(key=lambda one: (-len(one.waiters), one.root))
+    lines.sort(key=lambda one: (-len(direct[one.root]), -len(one.waiters), one.root))
     # A waiter of several roots is told once, with the root that most wait for.
     told: set[int | None] = set()
     kept = []
@@ -204,18 +284,19 @@ def _lines(seen: Observation, queue: Queue) -> list[Line]:
 
 def _roots(pid: int, waiting: dict[int, LockRow]) -> set[int]:
     """Blockers at the end of every chain that begins at a waiter; none where they only wait for each other."""
-    roots: set[int] = set()
+    return {one for one in _ahead(pid, waiting) if one == PREPARED or one not in waiting}
+
+
+def _ahead(pid: int, waiting: dict[int, LockRow], leave_out: Set[int | None] = frozenset()) -> set[int]:
+    """Everybody on the chains that begin at a waiter, itself left out; chains end at those to leave out."""
     todo, done = [pid], set()
     while todo:
         at = todo.pop()
-        if at in done:
-            continue
-        done.add(at)
-        if at in waiting and at != PREPARED:
-            todo.extend(waiting[at].blocked_by)
-        elif at != pid:
-            roots.add(at)
-    return roots
+        if at not in done:
+            done.add(at)
+            follow = at in waiting and at != PREPARED and (at == pid or at not in leave_out)
+            todo.extend(waiting[at].blocked_by if follow else ())
+    return done - {pid}
 
 
 def _at_queue(queue: Queue, session: SessionRow) -> bool:
@@ -258,12 +339,7 @@ def _remedies(
             risk="the migration fails and has to be run again",
         )
         if stuck is not None and stuck.query:
-            yield remedy.corrected_statement(
-                sql=(remedy.LOCK_TIMEOUT, stuck.query.strip().rstrip(";") + ";"),
-                title="Run it again with a lock_timeout, and repeat until it gets through",
-                expect="it gives up after two seconds instead of stopping the queue",
-                risk="it may have to be tried several times while long transactions read the table",
-            )
+            yield from _again(stuck.query)
     if line.root == PREPARED:
         yield from _resolve(seen.last.prepared, queue)
         return
@@ -279,6 +355,28 @@ def _remedies(
         expect="its locks are released and the line moves on",
         risk="its open transaction is rolled back" + (" and its client loses the connection" if idle else ""),
     )
+    if not idle and middle is None and _LONG.match(session.query or ""):
+        yield from _again(session.query or "")
+
+
+def _again(query: str) -> Iterator[Remedy]:
+    """Say how the statement may be run again; nothing for one that keeps its strong lock while it copies the table."""
+    text = query.strip().rstrip(";")
+    concurrent = _BUILDS.sub(lambda found: f"{found[0]} CONCURRENTLY", text, count=1)
+    if concurrent != text:
+        yield remedy.corrected_statement(
+            sql=(f"{concurrent};",),
+            title="Run it again with CONCURRENTLY, by itself and outside of a transaction",
+            expect="the queue is written to while the index is built",
+            risk="takes longer, waits for transactions that are open when it begins, and leaves an invalid index to be dropped if it fails",
+        )
+    elif not _LONG.match(text):
+        yield remedy.corrected_statement(
+            sql=(remedy.LOCK_TIMEOUT, f"{text};"),
+            title="Run it again with a lock_timeout, and repeat until it gets through",
+            expect="it gives up after two seconds instead of stopping the queue",
+            risk="it may have to be tried several times while long transactions read the table",
+        )
 
 
 def _resolve(prepared: tuple[PreparedRow, ...], queue: Queue) -> Iterator[Remedy]:

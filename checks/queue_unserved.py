@@ -8,7 +8,8 @@ A queue that a batch empties once a night looks just the same at noon. What tell
 waited before: the table often keeps the jobs that are done, with the times when they became ready and when they
 were taken. Where hardly any of them waited a third as long as the oldest does now, its workers are gone. Where it
 keeps none, the claims that pg_stat_statements has counted may tell: workers that asked an empty queue every
-second, and now do not ask at all, are gone too. Where neither tells, this is a notice and no more.
+second, and now do not ask at all, are gone too. Where neither tells, this is a notice and no more. So it is where
+no job has come for more than a week: such a queue may be out of use.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Annotated
 from pgqdoctor import claiming, finishing, remedy, taking
 from pgqdoctor.check import ACTIVITY, CLAIMED, COUNTERS, ROWS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lookalikes import names_work
 from pgqdoctor.observation import Observation, ServedKind, ServedProbe
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
@@ -67,6 +69,14 @@ class Limits:
     busy_factor: Annotated[
         float, "times as long as jobs usually run: one claimed longer ago is nobody's any more"
     ] = 10.0
+    again: Annotated[
+        int,
+        "earlier days or weeks of which the jobs of the same hour waited as long: one may have seen an outage, two see workers that rest",
+    ] = 2
+    unused_s: Annotated[
+        float,
+        "seconds without a new job, from which the queue may be out of use: whatever fills it every week has missed its turn then",
+    ] = 8 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +175,14 @@ def _reserves(
         yield f"{plural(asked, 'claim')} ran and found none of them"
     if served.paused is not None:
         yield f"a queue is paused by {served.paused}"
+    if _may_wait_for_people(queue):
+        yield "whoever takes one knows which, as people do who choose from a list, or leave it there for good"
+    again = max((one.again for one in served.kinds), default=0)
+    if again >= limits.again:
+        yield f"those of the same hour waited as long on {again} earlier days or weeks, as where workers rest at night or at weekends"
+    unused_s = _unused(queue, served, waited_s)
+    if unused_s >= limits.unused_s:
+        yield f"no job was added for {duration(unused_s)} either, so that the queue may be out of use"
     busy = _busy(queue, served, limits)
     if busy:
         yield busy
@@ -182,6 +200,26 @@ def _reserves(
         yield "the sessions of other roles, workers among them, cannot be seen"
     if queue.sessions:
         yield f"{plural(len({one.session.pid for one in queue.sessions}), 'session')} at its statements waited for a lock"
+
+
+def _may_wait_for_people(queue: Queue) -> bool:
+    """Tell whether rows are taken by their key alone, from a table that is not named for work: orders and tickets wait for people."""
+    claims = queue.claims
+    return (
+        queue.identity.framework is None
+        and bool(claims)
+        and all(one.claim.by_key for one in claims)
+        and not queue.function_claims
+        and not names_work(queue.table.name)
+    )
+
+
+def _unused(queue: Queue, served: ServedProbe, waited_s: float) -> float:
+    """Return for how many seconds no job was added, as far as the ready ones tell; where only the oldest is known, it stands for all."""
+    if queue.churn.inserted:
+        return 0.0
+    newest = [one.newest_s for one in served.kinds if one.newest_s is not None]
+    return min(newest, default=waited_s)
 
 
 def _sees_claimed(queue: Queue) -> bool:
@@ -463,11 +501,14 @@ CHECK = Check(
     evaluate=evaluate,
     look_alikes=(
         "a queue that a batch empties every few minutes or once a night",
+        "workers that rest at night or at weekends",
+        "orders, tickets and approvals that wait for people",
         "workers that poll every half a minute",
         "jobs scheduled for the future: they are not ready",
         "workers that are all busy with long jobs",
         "a queue that is paused by a column of its framework's tables",
         "a job that is left over, while those after it are taken",
+        "jobs left behind in the tables of a framework that is out of use",
         "a standby: its counters do not move",
     ),
 )

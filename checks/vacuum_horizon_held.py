@@ -428,6 +428,7 @@ CHECK = Check(
         "a lazy VACUUM that shows a backend_xmin",
         "a claim that is milliseconds old",
         "a slot with a catalog_xmin alone",
+        "a standby at rest, whose xmin is as old as its last feedback",
         "short transactions of many workers, between which the horizon moves on",
         "a blocked session that only shows the xmin of the writer it waits for",
     ),

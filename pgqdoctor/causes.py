@@ -148,6 +148,29 @@ def _workers_are_at_it(seen: Observation, cause: Finding, effect: Finding) -> bo
     return bool(caught) and len(caught) >= MOST_OF * len(set(caught)) * len(seen.samples)
 
 
+def _locks_more(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether the claim locks rows of a table it joins, so that SKIP LOCKED passes over the jobs that share them."""
+    return cause.queue == effect.queue and cause.subject.startswith("joins ")
+
+
+def _same_prepared(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether one prepared transaction does both: it belongs to no backend, and both would resolve it."""
+    resolving = {sql for one in cause.remedies for sql in one.sql if "PREPARED" in sql}
+    return any(sql in resolving for one in effect.remedies for sql in one.sql)
+
+
+def _others_are_locked(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether ready jobs are passed over because somebody holds their row locks, as far as the plan tells."""
+    return cause.queue == effect.queue and effect.subject == "starved" and "lock" in effect.title
+
+
+def _an_index_is_there(seen: Observation, cause: Finding, effect: Finding) -> bool:
+    """Tell whether another plan could serve the claim: where a new index is asked for, right row counts bring none."""
+    return cause.queue == effect.queue and not any(
+        "CREATE INDEX" in sql for one in effect.remedies for sql in one.sql
+    )
+
+
 def _nothing_ready(seen: Observation, cause: Finding, effect: Finding) -> bool:
     """Tell whether claims find nothing because nothing is ready, while jobs lie in the hands of nobody."""
     names = {one.oid for one in seen.queues if one.name == cause.queue}
@@ -289,8 +312,6 @@ RULES: tuple[Rule, ...] = (
         multixact-cache-small -> multixact-slru-waits
         # A plan that cannot use the partial index reads the whole table, or sorts what that index has in order.
         claim-misses-partial-index -> claim-scans-consumed-rows, claim-sorts-backlog
-        # Wrong row counts make a scan of the table look cheaper than the index that serves the claim.
-        stale-statistics -> claim-scans-consumed-rows, claim-sorts-backlog
         # One claim that locks the whole backlog, or locks rows it only looks at, leaves the other workers nothing.
         claim-unbounded -> claim-empty-polls
         claim-advisory-lock -> claim-empty-polls
@@ -312,6 +333,34 @@ RULES: tuple[Rule, ...] = (
         duplicate-index -> hot-blocked-by-index
         """,
         _same_index,
+    ),
+    *_rules(
+        """
+        # Wrong row counts make a scan of the table look cheaper than the index that serves the claim.
+        stale-statistics -> claim-scans-consumed-rows, claim-sorts-backlog
+        """,
+        _an_index_is_there,
+    ),
+    *_rules(
+        """
+        # Workers ask again and again for jobs that another worker's lock on a joined row hides from them.
+        claim-lock-too-strong -> claim-empty-polls
+        """,
+        _locks_more,
+    ),
+    *_rules(
+        """
+        # A prepared transaction keeps its row locks and its transaction id.
+        lock-queue -> vacuum-horizon-held
+        """,
+        _same_prepared,
+    ),
+    *_rules(
+        """
+        # Jobs that one open transaction has locked, and not yet worked on, are passed over by all others.
+        claim-transaction-held -> claim-empty-polls
+        """,
+        _others_are_locked,
     ),
     *_rules(
         """
@@ -370,6 +419,8 @@ RULES: tuple[Rule, ...] = (
         claim-not-skip-locked -> queue-unserved
         claim-unbounded -> queue-unserved
         claim-empty-polls -> queue-unserved
+        # Jobs locked by a session that has forgotten them are passed over by everybody.
+        advisory-lock-leak -> queue-unserved, backlog-growing
         # What nobody takes piles up.
         queue-unserved -> backlog-growing
         """,
@@ -467,6 +518,10 @@ def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
 
 # --- what has to wait ---------------------------------------------------------------------------------
 
+HIDES: Final = frozenset(
+    {"claim-lock-too-strong", "claim-unbounded", "claim-advisory-lock", "claim-transaction-held"}
+)
+"""Checks of locks that make claims find nothing although jobs are ready: there asking less often makes jobs later."""
 _VACUUMS: Final = re.compile(r"\bVACUUM\b|autovacuum|vacuum_cost|\bpg_repack\b", re.IGNORECASE)
 _DELETES: Final = re.compile(r"\bDELETE\s+FROM\b", re.IGNORECASE)
 _BUILDS_INDEX: Final = re.compile(
@@ -517,6 +572,10 @@ def _reasons(
     if one.check == "backlog-growing" and above:
         nearest = next(cause for cause in reversed(before) if cause.key in one.caused_by)
         yield f"Comes after {_culprit(nearest)}, which keeps the workers there are from their work"
+    if one.check == "claim-empty-polls" and any(
+        cause.check in HIDES and cause.key in above for cause in before
+    ):
+        yield "Comes after the cure of what hides ready jobs from the claims"
     for cause in before:
         if cause.key in above and any(_same_work(remedy, each) for each in cause.remedies):
             yield f"Done with the remedy of {cause.check}"

@@ -6,21 +6,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from pgqdoctor import remedy, sqlcorrect, taking
 from pgqdoctor.finding import Evidence, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.planfacts import ClaimPlanFacts, DeadWalk
-from pgqdoctor.predicates import flat, predicate_conditions
+from pgqdoctor.predicates import allowed_values, flat, predicate_conditions, predicate_values
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import ColumnRow, IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition, OrderKey, Read
-from pgqdoctor.sqlread import read_sql
+from pgqdoctor.sqlread import read_predicate, read_sql
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.statements import SeenStatement
 from pgqdoctor.words import count, shortened
 
+_KEYS: Final = re.compile(r" USING \w+ \(([^()]*)\)")
 NAME_BYTES = 63
 """NAMEDATALEN - 1: PostgreSQL cuts longer names."""
 SERVED_BUFFERS = 5
@@ -45,6 +46,8 @@ class IndexAdvice:
     predicate: str | None
     ordered: bool
     """True where the index also gives the claim's order."""
+    order: tuple[tuple[str, bool, bool], ...] = ()
+    """The columns that give it, each with whether it descends and whether its nulls come first."""
 
 
 def state_columns(queue: Queue) -> frozenset[str]:
@@ -161,6 +164,7 @@ def index_for(queue: Queue, conditions: Sequence[Condition], order: Sequence[Ord
             rest.append(name)
     columns = [(quote_ident(name), name) for name in dict.fromkeys(lead) if _indexable(by_name[name])]
     ordered = True
+    directions: list[tuple[str, bool, bool]] = []
     for key in order:
         if key.column is None or key.column not in by_name:
             ordered = False
@@ -173,6 +177,8 @@ def index_for(queue: Queue, conditions: Sequence[Condition], order: Sequence[Ord
         if key.nulls_first is not None and key.nulls_first != key.descending:
             text += " NULLS FIRST" if key.nulls_first else " NULLS LAST"
         columns.append((text, key.column))
+        first = key.descending if key.nulls_first is None else key.nulls_first
+        directions.append((key.column, key.descending, first))
     columns.extend(
         (quote_ident(name), name)
         for name in dict.fromkeys(rest)
@@ -187,6 +193,7 @@ def index_for(queue: Queue, conditions: Sequence[Condition], order: Sequence[Ord
         names=tuple(name for _, name in columns),
         predicate=predicate,
         ordered=ordered,
+        order=tuple(directions) if ordered else (),
     )
 
 
@@ -197,16 +204,56 @@ def index_asked_for(queue: Queue) -> IndexAdvice | None:
 
 
 def served_already(queue: Queue, advice: IndexAdvice) -> IndexRow | None:
-    """Return an existing valid index that begins with the advised columns and has the advised predicate's
-    columns, or None."""
+    """Return an existing valid index that does what the advised one would, or None.
+
+    It begins with the advised columns, in the advised order or its reverse, and its predicate is on the same columns and holds all the
+    jobs that the advised one does.
+    """
     wanted = set(_predicate_columns(advice.predicate))
     for index in queue.indexes:
         if not index.valid or index.has_expressions or index.method != "btree":
             continue
         own = {one.column for one in flat(predicate_conditions(index)) if one.column is not None}
-        if queue.index_columns(index)[: len(advice.names)] == advice.names and own == wanted:
+        if (
+            queue.index_columns(index)[: len(advice.names)] == advice.names
+            and own == wanted
+            and _holds_them(index, advice)
+            and _gives_order(queue, index, advice)
+        ):
             return index
     return None
+
+
+def _holds_them(index: IndexRow, advice: IndexAdvice) -> bool:
+    """Tell whether a partial index holds every value that the advised predicate lets in, as far as its text shows."""
+    asked = read_predicate(advice.predicate) if advice.predicate is not None else None
+    for one in flat(asked or ()):
+        held = predicate_values(index, one.column) if one.column is not None else ()
+        if held and not set(allowed_values(one)) <= set(held):
+            return False
+    return True
+
+
+def _gives_order(queue: Queue, index: IndexRow, advice: IndexAdvice) -> bool:
+    """Tell whether the index, read forwards or backwards, gives the advised order with its nulls where they are asked for."""
+    names = queue.index_columns(index)
+    keys = _key_texts(index)
+    same: set[bool] = set()
+    for name, descending, nulls_first in advice.order:
+        place = names.index(name)
+        down = index.descending[place] if place < len(index.descending) else False
+        text = keys[place].upper() if place < len(keys) else ""
+        first = down if "NULLS" not in text else text.endswith("NULLS FIRST")
+        if (down == descending) != (first == nulls_first):
+            return False
+        same.add(down == descending)
+    return len(same) <= 1
+
+
+def _key_texts(index: IndexRow) -> tuple[str, ...]:
+    """Return the key columns of an index on plain columns as its definition writes them."""
+    found = _KEYS.search(index.definition or "")
+    return tuple(part.strip() for part in found[1].split(",")) if found else ()
 
 
 def create_index(queue: Queue, advice: IndexAdvice, *, title: str, expect: str) -> Remedy:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import psycopg
@@ -95,8 +95,12 @@ class Session:
         search_path: tuple[str, ...] | None = (),
         read_only: bool = True,
         local: Mapping[str, str] | None = None,
+        end: Literal["ROLLBACK", "COMMIT"] = "ROLLBACK",
     ) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
         """Open a transaction with its timeouts and roll it back at the end, whatever happened.
+
+        Rolled back transactions are what pg_stat_database counts of those that failed, and polls run ten times a second: the
+        doctor's own queries, which write nothing, ``end`` with COMMIT so as not to be taken for failures.
 
         ``search_path`` follows pg_catalog, None leaves the session's own; ``local`` are further SET LOCAL
         settings.
@@ -126,9 +130,12 @@ class Session:
         try:
             cursor.execute(opening)
             yield cursor
+        except BaseException:
+            end = "ROLLBACK"
+            raise
         finally:
             if not self.closed:
-                self._connection.execute("ROLLBACK")
+                self._connection.execute(end)
 
     def rows(
         self,
@@ -142,7 +149,7 @@ class Session:
 
         Raises psycopg.Error where the server refuses or the connection is lost.
         """
-        with self.transaction(statement_timeout_ms=statement_timeout_ms) as cursor:
+        with self.transaction(statement_timeout_ms=statement_timeout_ms, end="COMMIT") as cursor:
             cursor.execute(query.encode() if isinstance(query, str) else query, parameters)
             return tuple(msgspec.convert(found, row, strict=False) for found in cursor.fetchall())
 
@@ -155,7 +162,9 @@ class Session:
         search_path: tuple[str, ...] | None = (),
     ) -> list[dict[str, Any]]:
         """Run one statement and return its rows as dictionaries."""
-        with self.transaction(statement_timeout_ms=statement_timeout_ms, search_path=search_path) as cursor:
+        with self.transaction(
+            statement_timeout_ms=statement_timeout_ms, search_path=search_path, end="COMMIT"
+        ) as cursor:
             cursor.execute(query.encode() if isinstance(query, str) else query, parameters)
             return cursor.fetchall()
 

@@ -72,7 +72,12 @@ _ALL: Final = r".*"
 
 SIGNATURES: Final[tuple[Signature, ...]] = (
     _of(
-        "river", r"river_job", "state args attempt kind queue scheduled_at attempted_by", helpers=r"river_\w+"
+        "river",
+        r"river_job",
+        "state args attempt kind queue scheduled_at attempted_by",
+        helpers=r"river_\w+",
+        waiting="available",
+        running="running",
     ),
     _of(
         "procrastinate",
@@ -89,7 +94,14 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         waiting="pending retrying",
         running="running",
     ),
-    _of("oban", r"oban_jobs", "state queue worker args attempt scheduled_at", helpers=r"oban_\w+"),
+    _of(
+        "oban",
+        r"oban_jobs",
+        "state queue worker args attempt scheduled_at",
+        helpers=r"oban_\w+",
+        waiting="available",
+        running="executing",
+    ),
     _of(
         "solid_queue",
         r"solid_queue_ready_executions",

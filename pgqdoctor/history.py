@@ -60,15 +60,31 @@ def decode(member: bytes) -> Part | None:
 
 @dataclass(slots=True)
 class _Kept:
-    """One beat with what must be known to open it: the latest scene and look, and the texts before it."""
+    """One beat with what must be known to open it: the latest scene and look, and the texts before it.
+
+    These are the first ``texts_known`` of ``texts``, a list that beats share and that only grows: a copy for each beat would
+    outweigh the beats.
+    """
 
     at: float
     resumed: bool
     beat: bytes
     scene: bytes
     look: bytes | None
-    texts_before: tuple[str, ...]
+    texts: list[str]
+    texts_known: int
     pulse: Pulse | None = None
+
+    @property
+    def texts_before(self) -> tuple[str, ...]:
+        """The statement texts that earlier beats brought."""
+        return tuple(self.texts[: self.texts_known])
+
+    def weight_beside(self, neighbour: _Kept | None) -> int:
+        """Compressed bytes that it holds and its neighbour does not."""
+        shared = neighbour is not None and neighbour.scene is self.scene
+        seen = self.look is None or (neighbour is not None and neighbour.look is self.look)
+        return len(self.beat) + (0 if shared else len(self.scene)) + (0 if seen else len(self.look or b""))
 
 
 class History:
@@ -81,7 +97,7 @@ class History:
         self._bytes = 0
         self._scene: bytes | None = None
         self._look: bytes | None = None
-        self._texts: tuple[str, ...] = ()
+        self._texts: list[str] = []
         self._dropped = 0
 
     def add(self, part: Part, encoded: bytes | None = None) -> int | None:
@@ -99,23 +115,24 @@ class History:
                 return None
             if self._scene is None:
                 return None
-            before = self._texts[: part.texts_start]
-            self._texts = (*before, *part.texts) if part.texts else before
-            self._kept.append(
-                _Kept(
-                    at=part.at,
-                    resumed=part.resumed,
-                    beat=data,
-                    scene=self._scene,
-                    look=self._look,
-                    texts_before=before,
-                )
+            if part.texts_start != len(self._texts):
+                self._texts = self._texts[: part.texts_start]
+            kept = _Kept(
+                at=part.at,
+                resumed=part.resumed,
+                beat=data,
+                scene=self._scene,
+                look=self._look,
+                texts=self._texts,
+                texts_known=len(self._texts),
             )
-            self._bytes += len(data)
+            self._texts.extend(part.texts)
+            self._bytes += kept.weight_beside(self._kept[-1] if self._kept else None)
+            self._kept.append(kept)
             while len(self._kept) > self._most_beats or (
                 self._bytes > self._most_bytes and len(self._kept) > 1
             ):
-                self._bytes -= len(self._kept.popleft().beat)
+                self._bytes -= self._kept.popleft().weight_beside(self._kept[0] if self._kept else None)
                 self._dropped += 1
             return self._dropped + len(self._kept) - 1
 
@@ -175,7 +192,7 @@ class History:
             if one.look is not None and one.look is not look:
                 look = one.look
                 yield look
-            if place == 0 and one.texts_before:
+            if place == 0 and one.texts_known:
                 yield _first(one)
                 continue
             yield one.beat

@@ -56,6 +56,8 @@ MOSTLY: Final = 0.6
 """Share of the samples that a class must lead to be named."""
 LASTING_S: Final = 3.0
 """Seconds a transaction must have been open for its snapshot to count by itself: statements of workers last milliseconds."""
+FEEDBACK_S: Final = 20.0
+"""Seconds by which a standby's feedback may lag: two of its rounds, wal_receiver_status_interval, which is 10 seconds by default."""
 CLOSE: Final = 0.2
 """A second transaction stands close behind the leader if its age is at least this share of the leader's."""
 
@@ -207,11 +209,23 @@ def _only_replicates(row: SessionRow, standby: StandbyRow | None) -> bool:
 def of(observation: Observation) -> Horizon:
     """Return the holders at the end of the window, with writers of other databases that most samples show."""
     database = observation.server.database
-    found = of_reading(observation.last, database).holders
+    found = tuple(
+        one for one in of_reading(observation.last, database).holders if not _may_be_free(observation, one)
+    )
     more = tuple(one for one in _elsewhere(observation) if one not in found)
     if not more:
         return Horizon(holders=found)
     return Horizon(holders=tuple(sorted((*found, *more), key=lambda one: -one.age)))
+
+
+def _may_be_free(observation: Observation, holder: Holder) -> bool:
+    """Tell whether a standby may hold nothing and only not have said so yet: its xmin is as old as its last feedback.
+
+    The age is in transactions, so it is set against those that began in the window.
+    """
+    fed_back = holder.kind == "standby" or (holder.kind == "replication slot" and holder.state == "active")
+    begun = observation.last.database.next_xid - observation.first.database.next_xid
+    return fed_back and begun > 0 and holder.age * observation.seconds < FEEDBACK_S * begun
 
 
 def stayed(observation: Observation, holder: Holder) -> bool:

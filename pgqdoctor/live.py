@@ -20,9 +20,13 @@ from typing import Final, Literal
 import psycopg
 
 from pgqdoctor import __version__
-from pgqdoctor.collect import MAX_TEXTS, ObserveOptions, Observer, Texts, Watched, kept_catalog
+from pgqdoctor.collect import ObserveOptions, Observer
+from pgqdoctor.collecting.kept import kept_catalog
+from pgqdoctor.collecting.readings import Watched
+from pgqdoctor.collecting.texts import MAX_TEXTS, Texts
 from pgqdoctor.connect import Session, connect, one_line
-from pgqdoctor.discover import LOOKED_FOR, SeenText
+from pgqdoctor.discover import LOOKED_FOR
+from pgqdoctor.discovery.seen import SeenText
 from pgqdoctor.errors import USAGE, PgqdoctorError
 from pgqdoctor.observation import Catalog, Lack, QueueIdentity, Reading, Sample
 from pgqdoctor.rows import StatementTextRow
@@ -246,7 +250,7 @@ class Poller(threading.Thread):
         return CATALOG_SOON_S if lately or not run.identities else CATALOG_S
 
     def _prepared(self, observer: Observer) -> _Run:
-        observer.lacks = list(observer.link.lacks)
+        observer.lacks[:] = observer.link.lacks
         catalog, statement_texts, seen, watched = observer.prepare()
         return _Run(
             observer=observer,
@@ -317,7 +321,7 @@ class Poller(threading.Thread):
     def _new_lacks(self, run: _Run) -> tuple[Lack, ...]:
         """Lacks of this beat alone: those of the connection and the catalog stand in the scene."""
         new = tuple(lack for lack in dict.fromkeys(run.observer.lacks) if lack not in run.lacks)
-        run.observer.lacks = list(run.lacks)
+        run.observer.lacks[:] = run.lacks
         return new
 
     def _identify(self, run: _Run) -> None:

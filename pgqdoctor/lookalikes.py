@@ -24,7 +24,8 @@ _DUE: Final = re.compile(
 )
 _MUTEX: Final = re.compile(r"(?<!b)(?<!c)lock(s|ed)?$|mutex(es)?$|leaders?$|semaphores?$|leases?$|election$")
 _KEPT: Final = re.compile(
-    r"(^|_)(archived?|archives|history|histories|logs?|audits?|results?|completed|finished)$|results?$|archives?$"
+    r"(^|_)(archived?|archives|history|histories|logs?|audits?|results?|completed|finished|failed|failures?|dlq|graveyard|poison(ed)?)$"
+    r"|results?$|archives?$|(^|_)dead_?(letters?|jobs?|messages?|tasks?)|(^|_)(failed|poison(ed)?)_(jobs?|messages?|tasks?|events?)$"
 )
 _WORK: Final = re.compile(
     r"job|task|queue|outbox|inbox|work|message|event|mail|notification|delivery|webhook|command",

@@ -314,7 +314,7 @@ class ServedKind:
     ``jobs`` that were taken before were seen, of which ``waits_s`` are the seconds from ready to taken and ``runs_s`` those from
     taken to finished, both in order and thinned to evenly spaced ranks. They became ready over ``span_s`` seconds before the last
     of them was taken, ``last_taken_age_s`` ago. Since then ``waiting`` jobs became ready and wait still, the oldest for
-    ``waiting_s`` seconds.
+    ``waiting_s`` seconds, the newest for ``newest_s``. On ``again`` earlier days or weeks those of the same hour waited as long.
     """
 
     name: str | None
@@ -325,6 +325,8 @@ class ServedKind:
     last_taken_age_s: float | None
     waiting: int
     waiting_s: float | None
+    newest_s: float | None = None
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

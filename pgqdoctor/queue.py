@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeVar
 
@@ -34,6 +34,7 @@ from pgqdoctor.rows import (
     TriggerRow,
 )
 from pgqdoctor.sqlfacts import Claim, RowLock, TableName, Write
+from pgqdoctor.sqlread import read_function
 from pgqdoctor.statements import SeenStatement, StatementBook, WaitingSession
 from pgqdoctor.vacuuming import trigger_of
 
@@ -151,6 +152,26 @@ class Queue:
             one
             for one in self.statements
             if names & {name.rpartition(".")[2] for name in one.statement.functions}
+        )
+
+    @cached_property
+    def inner_claims(self) -> tuple[SeenClaim, ...]:
+        """The claims in the bodies of functions that were called, each under the busiest call's counters.
+
+        ``seen.statement`` is the claim as the body has it, with variables in the place of parameters.
+        """
+        if not self.function_claims:
+            return ()
+        call = max(self.function_claims, key=lambda one: (one.calls, one.samples))
+        return tuple(
+            SeenClaim(seen=replace(call, statement=statement, text=statement.text), claim=claim)
+            for row in self.catalog.functions
+            if row.oid in self.identity.functions
+            for statement in read_function(
+                row.name, row.language, row.body, arguments=(row.arguments,) if row.arguments else ()
+            ).statements
+            for claim in statement.claims
+            if self.is_this(claim.table)
         )
 
     def is_this(self, name: TableName) -> bool:

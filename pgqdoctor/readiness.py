@@ -106,7 +106,7 @@ class Readiness:
             if due is not None:
                 name = quote_ident(run_at)
                 timed.append(due if self.columns[run_at].not_null else f"({name} IS NULL OR {due})")
-        if not untimed and not (whole and self.roles.state is None):
+        if not untimed and not (whole and self.roles.state is None and not any(map(_unread, conditions))):
             return None, None
         state = " AND ".join(dict.fromkeys(untimed)) or None
         return " AND ".join(dict.fromkeys([*untimed, *timed])) or "true", state
@@ -225,6 +225,14 @@ class Readiness:
         ):
             return f"{name} <= {_EPOCH.format(name)}"
         return None
+
+
+def _unread(one: Condition) -> bool:
+    """Tell whether a conjunct may shut rows out in a way that is not told here: a test of an expression, such as doc ->> 'state'.
+
+    A lock function is true for any row that is free.
+    """
+    return one.operator == "expression" and one.column is None and "advisory" not in one.text.lower()
 
 
 def boolean(conditions: Sequence[Condition]) -> bool | None:

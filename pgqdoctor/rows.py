@@ -327,6 +327,8 @@ class ForeignKeyRow:
     child_rows: float
     definition: str | None = None
     """pg_get_constraintdef(): what ADD CONSTRAINT takes."""
+    child_types: tuple[str, ...] = ()
+    """Types of the child's columns; empty in recordings of before they were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

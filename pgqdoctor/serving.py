@@ -3,7 +3,8 @@
 A single look cannot tell a queue whose workers are gone from one that is drained once a night: in both, jobs wait and nobody
 takes one. The jobs taken before can, where the table keeps them. Those are met by the key, at distances of 1, 2, 4, 8 ... from
 the oldest and the newest ready job, a few at each step: the cost is the same however many jobs the table keeps, and the last
-minutes are told as well as the last weeks.
+minutes are told as well as the last weeks. Workers that rest at night or at weekends leave few jobs to wait, too few to be met so:
+those of the same hour some days and weeks ago are searched for, by halving the range of the key.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from psycopg import sql
 
 from pgqdoctor.observation import QueueIdentity, ServedKind
 from pgqdoctor.rows import ColumnRow, TableRow
+from pgqdoctor.sqlwords import KINDS
 
 LATE_S: Final = 60.0
 """Seconds that a ready job must have waited for the look to be taken: a busy queue never pays for it."""
@@ -25,6 +27,12 @@ AT_STEP: Final = 5
 """Jobs looked at per step."""
 WIDTH: Final = 64
 """Keys that one step searches at most: where deleted jobs have left their index entries behind, it walks no further."""
+AS_LONG: Final = 3.0
+"""A job waited as long as one that waits now from this part of its wait on: it may have come late in the same pause."""
+DAYS_BACK: Final = (1, 2, 3, 7, 14, 21)
+"""Days before, of whose same hour jobs are looked for: nights repeat daily, weekends weekly."""
+HALVINGS: Final = 40
+"""Steps by which one of them is searched for: enough for a million million keys."""
 MOST_READY: Final = 10_000
 """Ready jobs that are looked at, as many as are counted."""
 MOST_KEPT: Final = 200
@@ -36,18 +44,6 @@ KIND_LETTERS: Final = 63
 MOST_PAUSES: Final = 3
 """Columns looked at for a paused queue: frameworks have one."""
 
-_KINDS: Final = (
-    "queue",
-    "queue_name",
-    "queue_id",
-    "kind",
-    "task_name",
-    "job_class",
-    "task",
-    "job_type",
-    "type",
-)
-"""How frameworks call that column, the coarsest first."""
 _PAUSED: Final = re.compile(r"^(is_)?paused(_at|_since)?$")
 _PAUSES: Final = re.compile(r"queue|pause|lane|worker_pool")
 
@@ -94,11 +90,31 @@ def taken_before(
         column = sql.SQL("NULL::bigint")
     else:
         column = sql.SQL("({})::bigint").format(key)
-        steps = sql.SQL(
+        ends = sql.SQL(
             "ends AS (SELECT (array_agg(k ORDER BY age DESC NULLS LAST))[1] AS oldest, max(k) AS newest FROM ready), "
+        )
+        steps = sql.SQL(
             "steps AS (SELECT DISTINCT s FROM ends, unnest(ARRAY[{powers}]::bigint[]) AS p, "
-            "unnest(ARRAY[oldest - p, newest - p, newest + p]) AS s WHERE s >= 0), "
+            "unnest(ARRAY[oldest - p, newest - p, newest + p]) AS s WHERE s >= 0 UNION SELECT high FROM days_back), "
         ).format(powers=sql.SQL(", ").join(sql.Literal(2**place) for place in range(STEPS)))
+        halves = sql.SQL(
+            "halves AS (SELECT d.age, 0::bigint AS low, ends.newest AS high, 0 AS step FROM ends, "
+            "(SELECT n * 86400.0 + max(ready.age) / 2 AS age FROM ready, unnest(ARRAY[{days}]) AS n GROUP BY n) AS d "
+            "UNION ALL SELECT h.age, CASE WHEN met.age < h.age THEN h.low ELSE h.middle END, "
+            "CASE WHEN met.age < h.age THEN h.middle ELSE h.high END, h.step + 1 "
+            "FROM (SELECT *, (low + high) / 2 AS middle FROM halves WHERE step < {halvings} AND high - low > 1) AS h "
+            "LEFT JOIN LATERAL (SELECT extract(epoch FROM clock_timestamp() - {since})::float8 AS age FROM {table} "
+            "WHERE {key} <= h.middle AND {key} > h.middle - {width} ORDER BY {key} DESC LIMIT 1) AS met ON true), "
+            "days_back AS (SELECT DISTINCT ON (age) high FROM halves ORDER BY age, step DESC), "
+        ).format(
+            days=sql.SQL(", ").join(map(sql.Literal, DAYS_BACK)),
+            halvings=sql.Literal(HALVINGS),
+            since=since,
+            table=table,
+            key=key,
+            width=sql.Literal(WIDTH),
+        )
+        steps = ends + halves + steps
         found = sql.SQL(
             "(SELECT DISTINCT q.* FROM steps CROSS JOIN LATERAL (SELECT {key} AS k, {facts} FROM {table} "
             "WHERE {key} <= steps.s AND {key} > steps.s - {width} AND ({known}) ORDER BY {key} DESC LIMIT {few}) q)"
@@ -111,15 +127,21 @@ def taken_before(
             few=sql.Literal(AT_STEP),
         )
     return sql.SQL(
-        "WITH ready AS MATERIALIZED (SELECT {column} AS k, {kind} AS kind, extract(epoch FROM clock_timestamp() - {since})::float8 AS age "
+        "WITH RECURSIVE ready AS MATERIALIZED (SELECT {column} AS k, {kind} AS kind, extract(epoch FROM clock_timestamp() - {since})::float8 AS age "
         "FROM {table} WHERE {ready} LIMIT {most_ready}), {steps}"
         "before AS MATERIALIZED (SELECT * FROM {found} f WHERE f.wait IS NOT NULL AND f.taken_age >= 0), "
         "kinds AS (SELECT kind, max(age) AS oldest FROM ready GROUP BY kind ORDER BY 2 DESC NULLS LAST LIMIT {most_kinds}) "
-        "SELECT kinds.kind, told.*, waits.* FROM kinds CROSS JOIN LATERAL ("
+        "SELECT kinds.kind, told.*, waits.*, again.* FROM kinds CROSS JOIN LATERAL ("
         "SELECT array_agg(greatest(wait, 0) ORDER BY wait) AS waits, array_agg(run ORDER BY run) FILTER (WHERE run >= 0) AS runs, "
         "max(since_age) AS first_age, min(taken_age) AS last_age FROM before WHERE before.kind IS NOT DISTINCT FROM kinds.kind"
-        ") told CROSS JOIN LATERAL (SELECT count(*) AS waiting, max(ready.age) AS waiting_s FROM ready "
-        "WHERE ready.kind IS NOT DISTINCT FROM kinds.kind AND (told.last_age IS NULL OR ready.age < told.last_age)) waits"
+        ") told CROSS JOIN LATERAL (SELECT count(*) AS waiting, max(ready.age) AS waiting_s, min(ready.age) AS newest_s FROM ready "
+        "WHERE ready.kind IS NOT DISTINCT FROM kinds.kind AND (told.last_age IS NULL OR ready.age < told.last_age)) waits "
+        "CROSS JOIN LATERAL (SELECT coalesce(max(turns), 0) AS again FROM (SELECT count(*) AS turns FROM ("
+        "SELECT period, floor(since_age / period) FROM before, unnest(ARRAY[86400.0, 604800.0]::float8[]) AS period "
+        "WHERE before.kind IS NOT DISTINCT FROM kinds.kind AND kinds.oldest < period AND since_age >= period "
+        "AND since_age - period * floor(since_age / period) <= kinds.oldest "
+        "GROUP BY 1, 2 HAVING 2 * count(*) FILTER (WHERE wait >= kinds.oldest / {as_long}) > count(*)"
+        ") AS turn GROUP BY period) AS counted) AS again"
     ).format(
         column=column,
         kind=of_kind,
@@ -130,6 +152,7 @@ def taken_before(
         steps=steps,
         found=found,
         most_kinds=sql.Literal(MOST_KINDS),
+        as_long=sql.Literal(AS_LONG),
     )
 
 
@@ -146,13 +169,15 @@ def kind_told(row: dict[str, Any]) -> ServedKind:
         last_taken_age_s=last,
         waiting=int(row["waiting"]),
         waiting_s=None if row["waiting_s"] is None else float(row["waiting_s"]),
+        newest_s=None if row["newest_s"] is None else float(row["newest_s"]),
+        again=int(row["again"]),
     )
 
 
 def kind_column(columns: Iterable[ColumnRow]) -> str | None:
     """Return the column by which a worker chooses its jobs, None where no name tells one."""
     known = {row.name for row in columns if row.type_category in ("S", "E", "N")}
-    return next((name for name in _KINDS if name in known), None)
+    return next((name for name in KINDS if name in known), None)
 
 
 def thinned(ages: list[float], most: int = MOST_KEPT) -> tuple[float, ...]:

@@ -82,6 +82,33 @@ def weaker_lock(text: str, claim: Claim) -> str | None:
     return None
 
 
+def own_rows_only(text: str, claim: Claim) -> str | None:
+    """Return the statement with its locking clause confined to the claim's table: FOR UPDATE OF j; None where a clause names tables."""
+    from pglast import ast
+
+    for root, found in _found(text, claim):
+        clauses: Any = found.level.node.lockingClause or ()
+        if len(clauses) != 1 or clauses[0].lockedRels:
+            return None
+        for item in found.level.node.fromClause or ():
+            name = _name_in(item, claim.table.name)
+            if name is not None:
+                clauses[0].lockedRels = (ast.RangeVar(relname=name, inh=True, relpersistence="p"),)
+                return _written(root)
+    return None
+
+
+def _name_in(node: Any, table: str) -> str | None:
+    """Return the name by which a FROM item, or a join in it, calls the table."""
+    from pglast import ast
+
+    if isinstance(node, ast.RangeVar) and node.relname == table:
+        return str(node.alias.aliasname if node.alias is not None else node.relname)
+    if isinstance(node, ast.JoinExpr):
+        return _name_in(node.larg, table) or _name_in(node.rarg, table)
+    return None
+
+
 def bounded(text: str, claim: Claim, limit: int) -> str | None:
     """Return the statement with a LIMIT on the SELECT that finds the jobs; None where there is no such
     SELECT."""

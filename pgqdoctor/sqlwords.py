@@ -9,12 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from pgqdoctor.sqlfacts import Assignment, Condition
 from pgqdoctor.sqltext import word_set
 
 Purpose = Literal["claim", "finish", "release"]
+
+KINDS: Final = (
+    "queue",
+    "queue_name",
+    "queue_id",
+    "kind",
+    "task_name",
+    "job_class",
+    "task",
+    "job_type",
+    "type",
+)
+"""How frameworks call the column by which a worker chooses its jobs, the coarsest first."""
 
 _KEY = re.compile(r"(?:^|_)(?:id|uuid|guid|ulid|pk|ctid)$|^[a-z]+id$", re.IGNORECASE)
 _OWN_KEY = re.compile(r"^(?:id|uuid|guid|ulid|pk|ctid)$", re.IGNORECASE)

@@ -46,6 +46,10 @@ FAR_TRIGGER: Final = 20_000
 """Dead rows that a trigger may let pile up: four times the 5,000 scattered ones that made a claim read 5,017 buffers instead of 3.
 """
 
+BULK_ROWS: Final = 5_000
+"""Rows per call from which a statement is no claim or finish of a batch, but a purge or a mending by hand: frameworks prune up to
+1,000 or 10,000 at a time, and the largest batches of claims met have 1,000."""
+
 _OFF = ("false", "off", "no", "0")
 
 
@@ -116,19 +120,36 @@ class LeafUpkeep:
         return self.dead / max(self.trigger, 1)
 
 
-def overdue_s(leaf: LeafUpkeep) -> float | None:
+def overdue_s(queue: Queue, leaf: LeafUpkeep) -> float | None:
     """Seconds since the dead rows passed the trigger, at today's rate; None where they have not.
 
-    A vacuum that passed since leaves what it could not remove: then it was passed at the latest when vacuum ended.
+    A vacuum that passed since leaves what it could not remove: then it was passed at the latest when vacuum ended. So it was
+    where autovacuum has only analyzed the table: it looks at both triggers in one visit. Rows that a statement for thousands
+    makes at once are not of today's rate: when they came is not known, and they may just have come.
     """
     if leaf.dead <= leaf.trigger:
         return None
-    ages = (leaf.counters.last_autovacuum_s, leaf.counters.last_vacuum_s)
-    since_vacuum = min((age for age in ages if age is not None), default=None)
+    counters = leaf.counters
+    ages = (counters.last_autovacuum_s, counters.last_vacuum_s, counters.last_autoanalyze_s)
+    since_visit = min((age for age in ages if age is not None), default=None)
+    beyond = leaf.dead - leaf.trigger - made_at_once(queue)
+    if beyond <= 0:
+        return 0.0
     if leaf.making <= 0:
-        return since_vacuum if since_vacuum is not None else float("inf")
-    grown = (leaf.dead - leaf.trigger) / leaf.making
-    return grown if since_vacuum is None else min(grown, since_vacuum)
+        return since_visit if since_visit is not None else float("inf")
+    grown = beyond / leaf.making
+    return grown if since_visit is None else min(grown, since_visit)
+
+
+def made_at_once(queue: Queue) -> int:
+    """Return the rows that statements for BULK_ROWS and more per call have updated or deleted since they are counted."""
+    bulk = {
+        one.key: one.all_rows
+        for kind in ("update", "delete")
+        for one, _ in queue.writes(kind)
+        if one.all_calls and one.all_rows >= BULK_ROWS * one.all_calls
+    }
+    return sum(bulk.values())
 
 
 def leaves_of(seen: Observation, queue: Queue) -> tuple[LeafUpkeep, ...]:

@@ -7,6 +7,8 @@ SELECT k.conname::text AS name,
                JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.n ORDER BY o) AS child_columns,
        ARRAY(SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u(n, o)
                JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.n ORDER BY o) AS parent_columns,
+       ARRAY(SELECT format_type(a.atttypid, NULL) FROM unnest(k.conkey) WITH ORDINALITY AS u(n, o)
+               JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.n ORDER BY o) AS child_types,
        k.confdeltype::text AS on_delete,
        EXISTS (SELECT 1 FROM pg_index i
                 WHERE i.indrelid = k.conrelid AND i.indisvalid AND i.indpred IS NULL

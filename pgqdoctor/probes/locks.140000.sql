@@ -1,9 +1,21 @@
 -- Waiters with their blockers; strong table locks; and what sessions hold on the tables asked for. A poll stays cheap:
--- pg_blocking_pids() is asked for waiters alone, at most a hundred.
-WITH held AS MATERIALIZED (
+-- pg_blocking_pids() is asked for waiters alone, at most a hundred. Predicate locks on the tables asked for are told once for each
+-- session, as locks on the table.
+WITH every AS MATERIALIZED (
      SELECT l.pid, l.locktype, l.database, l.relation, l.mode, l.granted, l.waitstart, l.classid, l.objid
        FROM pg_locks l
       WHERE l.pid IS DISTINCT FROM pg_backend_pid()
+), held AS MATERIALIZED (
+     SELECT DISTINCT l.pid, 'relation'::text AS locktype, l.database, l.relation, l.mode, l.granted, l.waitstart,
+            NULL::oid AS classid, NULL::oid AS objid
+       FROM every l
+      WHERE l.mode = 'SIReadLock'
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND l.relation = ANY (%(oids)s::oid[])
+      UNION ALL
+     SELECT l.pid, l.locktype, l.database, l.relation, l.mode, l.granted, l.waitstart, l.classid, l.objid
+       FROM every l
+      WHERE l.mode <> 'SIReadLock'
         AND (NOT l.granted
              OR (l.locktype = 'object' AND l.database = 0 AND l.classid = 1262 AND l.objid = 0)
              OR l.locktype = 'advisory'

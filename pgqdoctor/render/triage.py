@@ -131,7 +131,7 @@ def _all_clear(triage: Triage) -> str:
     if waiting is not None:
         notices = "; pgqdoctor report lists the notices" if triage.verdict == "notice" else ""
         return (
-            f"No fault was found, but jobs of {waiting.name} wait and no claim was seen: "
+            f"No fault was found, but jobs of {waiting.name} wait and none was taken: "
             f"so it looks between two turns of a batch, and so it looks when its workers are gone{notices}."
         )
     if triage.verdict == "notice":

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from pgqdoctor.check import Check
-from pgqdoctor.discover import discover, seen_texts
+from pgqdoctor.discover import discover
+from pgqdoctor.discovery.seen import seen_texts
 from pgqdoctor.finding import Finding
 from pgqdoctor.observation import (
     Catalog,

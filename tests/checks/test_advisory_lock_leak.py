@@ -69,3 +69,38 @@ def test_locks_that_pile_up(before: int, after: int, found: int) -> None:
     first = tuple(held(80, key) for key in range(before))
     last = tuple(held(80, key) for key in range(after))
     assert [one.severity for one in look(first, last)] == ["notice"] * found
+
+
+TRY = "SELECT pg_try_advisory_lock($1)"
+
+
+def passed_over(
+    locks: int, *, text: str = TRY, changed: int = 0, age: float | None = 60.0, scans: int = 50
+) -> list[Finding]:
+    """An idle session that keeps ``locks``; the workers look at the queue, and ``changed`` rows of it are updated."""
+    kept = tuple(held(80, key) for key in range(locks))
+    seen = build.observation(
+        statements={"1/10/1": (build.CLAIM, 100, 0), "2/10/1": (text, 100, 100)},
+        first=build.reading(0.0, locks=kept),
+        last=build.reading(
+            build.WINDOW_S, locks=kept, tables=(build.counters(updated=changed, idx_scan=scans),)
+        ),
+        probes=(build.probe(oldest_ready_age_s=age),),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+@pytest.mark.parametrize(("locks", "found"), [(19, 0), (20, 1)])
+def test_jobs_that_are_passed_over_because_of_a_leak(locks: int, found: int) -> None:
+    findings = passed_over(locks)
+    assert len(findings) == found
+    for one in findings:
+        assert one.severity == "critical"
+        assert one.title.endswith("and no job of public.jobs was taken while jobs wait")
+
+
+def test_locks_of_a_pool_whose_jobs_are_worked_on() -> None:
+    assert passed_over(40, changed=1) == []
+    assert passed_over(40, age=0.5) == []
+    assert passed_over(40, scans=0) == [], "nobody asks"
+    assert passed_over(40, text="SELECT 1") == [], "nobody tries a lock"

@@ -9,7 +9,7 @@ import pytest
 
 from pgqdoctor.checks.claim_empty_polls import CHECK
 from pgqdoctor.finding import Finding
-from pgqdoctor.observation import PlanProbe
+from pgqdoctor.observation import PlanProbe, Sample, ServedKind, ServedProbe
 
 from . import build, plans
 
@@ -131,3 +131,75 @@ def test_cause_is_open_without_a_measured_plan() -> None:
 )
 def test_limits_of_starving(calls: int, won: int, age: float | None, found: int) -> None:
     assert len(look(calls, won, ready_rows=500, oldest_ready_age_s=age)) == found
+
+
+BY_QUEUE = (
+    "UPDATE jobs SET state = $1 WHERE id = (SELECT id FROM jobs WHERE state = $2 AND queue = {} "
+    "ORDER BY run_at, id LIMIT $4 FOR UPDATE SKIP LOCKED) RETURNING id"
+)
+
+
+def of_kind(name: str, jobs: int) -> ServedProbe:
+    """200 jobs of one kind wait, and so many of it were seen that were taken before."""
+    one = ServedKind(
+        name=name, jobs=jobs, waits_s=(0.1,) * jobs, runs_s=(), span_s=900.0, last_taken_age_s=700.0, waiting=200, waiting_s=600.0
+    )  # fmt: skip
+    return ServedProbe(column="started_at", kind_column="queue", kinds=(one,))
+
+
+def starved(claim: str, served: ServedProbe | None, *samples: Sample, plan: int | None = 0) -> Finding:
+    used = {"1/10/1": (claim, 60, 0)}
+    given = build.observation(
+        statements=used,
+        samples=samples,
+        of=build.catalog(columns=(*build.job_columns(), build.column(7, "queue"))),
+        probes=(
+            build.probe(
+                ready_rows=200,
+                oldest_ready_age_s=600.0,
+                served=served,
+                plans=() if plan is None else (ready_plan(plan),),
+            ),
+        ),
+    )
+    (finding,) = build.evaluated(CHECK, given)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("claim", "served", "severity"),
+    [
+        # Nobody was ever seen to take a dead letter.
+        (BY_QUEUE.format("$3"), of_kind("dead", 0), "notice"),
+        (BY_QUEUE.format("'mails'"), of_kind("dead", 0), "notice"),
+        (BY_QUEUE.format("$3"), of_kind("dead", 19), "notice"),
+        (BY_QUEUE.format("$3"), None, "notice"),
+        # These were taken until a while ago, or are just those that the claim names.
+        (BY_QUEUE.format("$3"), of_kind("mails", 20), "critical"),
+        (BY_QUEUE.format("'mails'"), of_kind("mails", 0), "critical"),
+        (BY_QUEUE.format("'mail'"), of_kind("mails", 20), "critical"),
+        # This one takes jobs of every kind.
+        (build.CLAIM, of_kind("dead", 0), "critical"),
+    ],
+)
+def test_jobs_of_a_kind_that_nobody_asks_for(claim: str, served: ServedProbe | None, severity: str) -> None:
+    finding = starved(claim, served)
+    assert finding.severity == severity
+    assert finding.key.endswith(":other-kinds" if severity == "notice" else ":starved")
+
+
+def test_dead_letters_are_not_taken_for_locked_ones() -> None:
+    # The parameter was filled in from a ready job, so that this plan finds one.
+    finding = starved(BY_QUEUE.format("$3"), of_kind("dead", 0), plan=1)
+    assert finding.severity == "notice" and "200 jobs that are ready may be of another queue" in finding.title
+
+
+@pytest.mark.parametrize(
+    ("xid_age", "open_s", "severity"), [(None, 60.0, "notice"), (9, 9.9, "notice"), (9, 10.0, "critical")]
+)
+def test_a_writer_that_stays_open_may_hold_all_locks(
+    xid_age: int | None, open_s: float, severity: str
+) -> None:
+    one = build.sampled(7, state="idle in transaction", xid_age=xid_age, xact_age_s=open_s)
+    finding = starved(BY_QUEUE.format("$3"), None, Sample(at=1.0, sessions=(one,)), plan=1)
+    assert finding.severity == severity

@@ -69,3 +69,50 @@ def test_writers_of_another_table_wait() -> None:
 
 def test_other_waits() -> None:
     assert look(300, event="relation") == []
+
+
+JOINED = (
+    "SELECT j.id FROM jobs j JOIN queues q ON q.name = j.payload WHERE j.state = $1 AND j.run_at <= now() AND NOT q.paused "
+    "ORDER BY j.run_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+)
+
+
+def joined(
+    calls: int, rows: int, *, text: str = JOINED, ready: int = 2_000, age: float = 60.0
+) -> list[Finding]:
+    seen = build.observation(
+        statements={"1/10/1": (text, calls, rows)},
+        probes=(build.probe(ready_rows=ready, oldest_ready_age_s=age),),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+@pytest.mark.parametrize(
+    ("calls", "rows", "severity"),
+    [
+        (100, 71, None),
+        (100, 70, "warning"),
+        (100, 26, "warning"),
+        (100, 25, "critical"),
+        (19, 0, None),
+        (20, 0, "critical"),
+    ],
+)
+def test_claims_in_vain_because_of_a_joined_row(calls: int, rows: int, severity: str | None) -> None:
+    assert [one.severity for one in joined(calls, rows)] == ([] if severity is None else [severity])
+
+
+def test_the_joined_table_is_named_and_left_out_of_the_lock() -> None:
+    (finding,) = joined(100, 20)
+    assert (
+        finding.title
+        == "The claim of public.jobs locks rows of queues as well: 80% of the claims find nothing while 2,000 jobs are ready"
+    )
+    assert finding.key == "claim-lock-too-strong:public.jobs:joins queues"
+    assert finding.remedies[0].sql[0].endswith("FOR UPDATE OF j SKIP LOCKED;")
+
+
+def test_joins_that_hide_no_job() -> None:
+    assert joined(100, 20, text=JOINED.replace("FOR UPDATE", "FOR UPDATE OF j")) == []
+    assert joined(100, 20, ready=0) == []
+    assert joined(100, 20, age=1.0) == [], "jobs do not wait for as long as the window"

@@ -19,7 +19,7 @@ LATE_S = 120.0
 
 
 def look(plan: PlanProbe, *sessions: SessionRow, vacuumed_s: float = LATE_S, **changes: Any) -> list[Finding]:
-    counted = build.counters(dead=5_000, last_autovacuum_s=vacuumed_s)
+    counted = build.counters(dead=5_000, last_autovacuum_s=vacuumed_s, last_autoanalyze_s=vacuumed_s)
     last = build.reading(build.WINDOW_S, tables=(counted,), sessions=sessions)
     return build.evaluated(
         CHECK, build.observation(last=last, probes=(build.probe(plans=(plan,)),), **changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pgqdoctor.checks.claim_scans_ineligible_rows import CHECK
 from pgqdoctor.finding import Finding
 from pgqdoctor.observation import PlanProbe, StateCount
+from pgqdoctor.rows import TriggerRow
 
 from . import build, plans
 
@@ -116,3 +118,67 @@ def test_rows_beyond_an_old_row_count_are_not_taken_for_ready_ones() -> None:
         plans.scan(buffers=9_000, **{"Filter": "(state = 'queued'::text)", "Rows Removed by Filter": 900_000})
     )
     assert look(plan, indexes=(), ready=0) == []
+
+
+OF_A_QUEUE = build.CLAIM.replace("state = $2", "state = $2 AND payload = $3").replace("LIMIT $3", "LIMIT $4")
+
+
+def other_values(
+    blocks: int,
+    planned: int = 3,
+    *,
+    filtered: str = "(payload = 'emails'::text)",
+    rows: int = 100,
+    triggers: tuple[TriggerRow, ...] = (),
+    ready: int = 5_000,
+) -> list[Finding]:
+    """The plan was made for payload = 'emails'; 100 claims of the window read ``blocks`` each."""
+    plan = plans.limited(plans.scan(buffers=planned, **{"Filter": filtered, "Rows Removed by Filter": 0}))
+    plan = replace(plan, parameters={"$3": "'emails'"}, sql="SELECT ...")
+    seen = build.observation(
+        statements={"1/10/1": (OF_A_QUEUE, 100, rows)},
+        first=build.reading(0.0, statements=(build.calls("1/10/1", 0),)),
+        last=build.reading(
+            build.WINDOW_S, statements=(build.calls("1/10/1", 100, rows, blocks_hit=100 * blocks),)
+        ),
+        of=build.catalog(
+            columns=tuple(
+                replace(one, type_name="text", type_category="S") if one.name == "payload" else one
+                for one in build.job_columns()
+            ),
+            triggers=triggers,
+        ),
+        probes=(build.probe(plans=(plan,), ready_rows=ready),),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "planned", "severity"),
+    [(99, 3, None), (100, 3, "notice"), (999, 3, "notice"), (1_000, 3, "warning"), (1_000, 101, None)],
+)
+def test_claims_of_another_queue_than_the_plan_was_made_for(
+    blocks: int, planned: int, severity: str | None
+) -> None:
+    assert [one.severity for one in other_values(blocks, planned)] == ([] if severity is None else [severity])
+
+
+def test_the_column_is_named_and_leads_the_index() -> None:
+    (finding,) = other_values(1_000)
+    assert finding.title == (
+        "Each claim of public.jobs reads 1,000 buffers, and with payload = 'emails' it would read 3: it walks over ready jobs of another payload"
+    )
+    assert (
+        finding.remedies[0].sql[2]
+        == "CREATE INDEX CONCURRENTLY jobs_ready_idx_2 ON public.jobs (payload, run_at, id) WHERE state = 'queued';"
+    )
+
+
+def test_buffers_that_something_else_explains() -> None:
+    assert other_values(1_000, filtered="(run_at <= now())") == []
+    assert other_values(1_000, rows=1_100) == [], "a batch reads for each of its jobs"
+    fires = TriggerRow(
+        table=build.JOBS, name="t", function_schema="public", function_name="f", function_oid=1, enabled=True
+    )
+    assert other_values(1_000, triggers=(fires,)) == []
+    assert other_values(1_000, ready=999) == [], "so few jobs are not in so many pages"

@@ -113,3 +113,66 @@ def test_claim_that_did_not_come_to_an_end_is_judged_by_what_is_expected() -> No
     assert finding.severity == "critical"
     assert "sorts about 300,000 ready jobs" in finding.title
     assert look(sorting(300_000, analyzed=False)) == []
+
+
+AGING = CASE.replace(
+    "CASE payload WHEN $3 THEN $4 ELSE $5 END, run_at",
+    "attempts + extract(epoch FROM now() - run_at) / $3 DESC",
+)
+
+
+def test_a_rank_that_moves_is_kept_in_a_column_that_stands_still() -> None:
+    (finding,) = look(sorting(30_000, key="(attempts + ...)"), claim=AGING)
+    (remedy,) = finding.remedies
+    assert remedy.title.startswith("Keep the rank in a column of its own that stands still")
+    assert remedy.sql == ()
+
+
+def test_a_random_order_is_left_out() -> None:
+    text = AGING.replace("attempts + extract(epoch FROM now() - run_at) / $3 DESC", "random()")
+    (finding,) = look(sorting(30_000, key="(random())"), claim=text)
+    assert finding.remedies[0].title.startswith("Leave ORDER BY random() out")
+
+
+READY = "(state = 'queued'::text)"
+
+
+@pytest.mark.parametrize(
+    ("order", "keys", "descending", "predicate", "served"),
+    [
+        ("attempts DESC, run_at", "attempts DESC, run_at", (True, False), READY, True),
+        ("attempts DESC, run_at", "attempts, run_at DESC", (False, True), READY, True),
+        ("attempts DESC, run_at", "attempts, run_at", (False, False), READY, False),
+        ("attempts DESC NULLS LAST, run_at", "attempts DESC, run_at", (True, False), READY, False),
+        ("attempts DESC NULLS LAST, run_at", "attempts DESC NULLS LAST, run_at", (True, False), READY, True),
+        (
+            "attempts DESC NULLS LAST, run_at DESC",
+            "attempts NULLS FIRST, run_at",
+            (False, False),
+            READY,
+            True,
+        ),
+        ("attempts, run_at", "attempts, run_at", (False, False), "(state = 'done'::text)", False),
+        (
+            "attempts, run_at",
+            "attempts, run_at",
+            (False, False),
+            "(state = ANY (ARRAY['queued'::text, 'retry'::text]))",
+            True,
+        ),
+    ],
+)
+def test_an_index_serves_only_in_its_order_and_with_its_rows(
+    order: str, keys: str, descending: tuple[bool, ...], predicate: str, served: bool
+) -> None:
+    there = build.index(
+        2002,
+        "jobs_todo",
+        [4, 5],
+        predicate=predicate,
+        descending=descending,
+        definition=f"CREATE INDEX jobs_todo ON public.jobs USING btree ({keys}) WHERE {predicate}",
+    )
+    claim = build.CLAIM.replace("ORDER BY run_at, id", f"ORDER BY {order}")
+    (finding,) = look(sorting(30_000), claim=claim, indexes=(*PRIMARY, there))
+    assert (finding.remedies == ()) == served

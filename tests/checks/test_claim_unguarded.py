@@ -170,3 +170,17 @@ def test_quoted_names_stay_quoted() -> None:
     assert finding.queue == 'public."Job ""Q"""'
     assert 'UPDATE "Job ""Q""" SET "Status now" = \'running\'' in finding.remedies[0].sql[0]
     assert "\"Status now\" = 'queued'" in finding.remedies[0].sql[0]
+
+
+@pytest.mark.parametrize(
+    ("lock", "calls", "found"),
+    [
+        ("LOCK TABLE jobs IN EXCLUSIVE MODE", 100, 0),
+        ("LOCK TABLE jobs IN EXCLUSIVE MODE", 3, 1),
+        ("LOCK TABLE carts IN EXCLUSIVE MODE", 100, 1),
+        ("SELECT pg_advisory_xact_lock($1)", 100, 0),
+        ("SELECT pg_advisory_xact_lock($1)", 30, 1),
+    ],
+)
+def test_a_lock_around_the_claim_guards_it(lock: str, calls: int, found: int) -> None:
+    assert len(look((SUBSELECT, 100, 100), (lock, calls, calls))) == found

@@ -38,18 +38,26 @@ def look(
     rows: float = 1_000.0,
     options: tuple[str, ...] = (),
     last_autovacuum_s: float | None = 3_600.0,
+    analyzed_s: float | None = None,
+    statements: dict[str, tuple[str, int, int]] | None = None,
     buffers: int | None = None,
     took_ms: float = 1.0,
     held: bool = False,
     **last: Any,
 ) -> list[Finding]:
-    counted = build.counters(dead=dead, deleted=deleted, last_autovacuum_s=last_autovacuum_s)
+    counted = build.counters(
+        dead=dead,
+        deleted=deleted,
+        last_autovacuum_s=last_autovacuum_s,
+        last_autoanalyze_s=last_autovacuum_s if analyzed_s is None else analyzed_s,
+    )
     sessions = (
         (build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0),)
         if held
         else ()
     )
     seen = build.observation(
+        statements=statements,
         of=build.catalog(tables=(build.table(rows=rows, options=options),), settings=(NAPTIME,)),
         first=build.reading(0.0, sessions=sessions),
         last=build.reading(build.WINDOW_S, tables=(counted,), sessions=sessions, **last),
@@ -81,6 +89,36 @@ def test_rounds_limit(dead: int, found: int) -> None:
 
 def test_vacuum_that_comes_every_minute_is_in_time() -> None:
     assert look(dead=24_250, last_autovacuum_s=30.0) == []
+
+
+def test_an_analyze_that_comes_every_minute_shows_that_autovacuum_does() -> None:
+    # It looks at both triggers in one visit: a minute ago the one for vacuum had not been passed.
+    assert look(dead=24_250, last_autovacuum_s=3_600.0, analyzed_s=119.9) == []
+    assert len(look(dead=24_250, last_autovacuum_s=3_600.0, analyzed_s=120.0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "calls", "rows", "found"),
+    [
+        ("DELETE FROM jobs WHERE state = $1", 1, 50_000, 0),
+        ("UPDATE jobs SET state = $1 WHERE state = $2", 5, 25_000, 0),
+        ("UPDATE jobs SET state = $1 WHERE state = $2", 6, 29_999, 1),
+        ("DELETE FROM jobs WHERE id = $1", 50_000, 50_000, 1),
+        ("DELETE FROM elsewhere WHERE state = $1", 1, 50_000, 1),
+    ],
+)
+def test_rows_of_one_large_statement_may_just_have_come(sql: str, calls: int, rows: int, found: int) -> None:
+    # At the two rows a second that die now, it would be hours since the trigger was passed.
+    statements = {"1/10/1": (build.CLAIM, 20, 20), "7/10/1": (sql, calls, rows)}
+    told = look(
+        dead=25_000,
+        deleted=20,
+        last_autovacuum_s=None,
+        analyzed_s=7_200.0,
+        statements=statements,
+        buffers=245,
+    )
+    assert [one.severity == "warning" for one in told] == [bool(found)]
 
 
 @pytest.mark.parametrize(("dead", "found"), [(3_999, 0), (4_000, 1)])
@@ -173,7 +211,9 @@ def test_worst_partition_is_named() -> None:
             build.WINDOW_S,
             tables=(
                 build.counters(1001, dead=200, deleted=1_000),
-                build.counters(1002, dead=24_250, deleted=1_000, last_autovacuum_s=None),
+                build.counters(
+                    1002, dead=24_250, deleted=1_000, last_autovacuum_s=None, last_autoanalyze_s=None
+                ),
             ),
         ),
     )

@@ -8,6 +8,7 @@ import pytest
 
 from pgqdoctor.checks.deadlocks import CHECK
 from pgqdoctor.finding import Finding
+from pgqdoctor.observation import Sample
 
 from . import build
 
@@ -67,3 +68,47 @@ def test_squashed_list_of_18_stays_a_list() -> None:
 )
 def test_deadlocks_of_somebody_else(text: str, calls: int, rows: int) -> None:
     assert look(3, {"1/10/1": (build.CLAIM, 100, 100), "2/10/1": (text, calls, rows)}) == []
+
+
+ONE = "UPDATE jobs SET payload = $1 WHERE id = $2"
+
+
+def one_by_one(waits: int, pids: int = 2, event: str = "transactionid") -> list[Finding]:
+    """``waits`` samples, ten a second, of ``pids`` sessions that wait for a row at an update by key."""
+    moments = tuple(
+        Sample(
+            at=place / 10,
+            sessions=(build.sampled(70 + place % pids, 0, wait_type="Lock", wait_event=event),)
+            if place < waits
+            else (),
+        )
+        for place in range(100)
+    )
+    seen = build.observation(
+        statements={"1/10/1": (build.CLAIM, 100, 100), "2/10/1": (ONE, 100, 100)},
+        last=build.reading(build.WINDOW_S, database=build.database(started_s=100_010.0, deadlocks=3)),
+        samples=moments,
+        texts=(ONE,),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+@pytest.mark.parametrize(("waits", "found"), [(9, 0), (10, 1)])
+def test_transactions_that_lock_row_after_row(waits: int, found: int) -> None:
+    findings = one_by_one(waits)
+    assert len(findings) == found
+    for one in findings:
+        assert (
+            one.title
+            == "3 deadlocks in 10 s, while transactions at public.jobs lock rows one by one and wait for each other"
+        )
+        assert (
+            one.remedies[0]
+            .sql[0]
+            .startswith("SELECT id FROM public.jobs WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE;")
+        )
+
+
+def test_one_session_that_waits_is_not_a_circle() -> None:
+    assert one_by_one(50, pids=1) == []
+    assert one_by_one(50, event="relation") == []

@@ -211,3 +211,23 @@ def test_hostile_names() -> None:
     assert (
         finding.remedies[0].sql[1] == 'DROP INDEX CONCURRENTLY IF EXISTS public."x""; DROP TABLE jobs; --";'
     )
+
+
+def test_what_only_include_mentions_is_left_out_of_a_new_index() -> None:
+    covering = build.index(
+        2003,
+        "jobs_attempts_idx",
+        [4],
+        included_columns=(6, 3),
+        definition="CREATE INDEX jobs_attempts_idx ON public.jobs USING btree (attempts) INCLUDE (heartbeat_at, payload)",
+    )
+    (finding,) = look(covering, scans=(0, 500))
+    (remedy,) = finding.remedies
+    assert remedy.sql[1:] == (
+        "CREATE INDEX CONCURRENTLY jobs_attempts_idx_lean ON public.jobs USING btree (attempts) INCLUDE (payload);",
+        "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_attempts_idx;",
+    )
+    assert remedy.undo[1:] == (
+        "CREATE INDEX CONCURRENTLY jobs_attempts_idx ON public.jobs USING btree (attempts) INCLUDE (heartbeat_at, payload);",
+        "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_attempts_idx_lean;",
+    )

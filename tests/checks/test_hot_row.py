@@ -119,3 +119,45 @@ def test_waits_for_other_things() -> None:
 def test_hostile_trigger_name_is_quoted() -> None:
     (finding,) = look(counting('a"b'))
     assert finding.remedies[1].sql[1] == 'ALTER TABLE public.jobs DISABLE TRIGGER "a""b";'
+
+
+SEMAPHORE = "SELECT slots FROM job_counters WHERE name = 'api' FOR UPDATE"
+
+
+def test_a_row_that_is_only_locked() -> None:
+    (finding,) = look(build.catalog(tables=(build.table(),)), SEMAPHORE)
+    assert "wait for a row of job_counters that its statements lock for each job" in finding.title
+    assert SEMAPHORE + ";" in finding.remedies[0].sql
+    assert len(finding.remedies) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SEMAPHORE + " SKIP LOCKED",
+        SEMAPHORE + " NOWAIT",
+        SEMAPHORE.replace("FOR UPDATE", "FOR KEY SHARE"),
+        "SELECT id FROM jobs WHERE state = 'queued' ORDER BY run_at LIMIT 1 FOR UPDATE",
+    ],
+)
+def test_locks_that_are_no_semaphore(text: str) -> None:
+    assert look(build.catalog(tables=(build.table(),)), text) == []
+
+
+def test_a_counter_kept_by_an_upsert() -> None:
+    upsert = "INSERT INTO job_counters (name, n) VALUES ('done', 1) ON CONFLICT (name) DO UPDATE SET n = job_counters.n + 1"
+    (finding,) = look(build.catalog(tables=(build.table(),)), upsert)
+    assert "that its statements update for each job" in finding.title
+    assert look(build.catalog(tables=(build.table(),)), upsert.partition(" ON CONFLICT")[0]) == []
+
+
+@pytest.mark.parametrize(("calls", "found"), [(86, 1), (84, 0), (115, 1), (116, 0)])
+def test_a_statement_that_runs_once_for_each_claim_belongs_to_the_queue(calls: int, found: int) -> None:
+    waiting = tuple(build.sampled(n, 0, wait_type="Lock", wait_event="tuple") for n in range(30))
+    seen = build.observation(
+        statements={"1/10/1": (build.CLAIM, 100, 100), "2/10/1": (SEMAPHORE, calls, calls)},
+        samples=(Sample(at=1.0, sessions=waiting),),
+        texts=(SEMAPHORE,),
+        of=build.catalog(tables=(build.table(),)),
+    )
+    assert len(build.evaluated(CHECK, seen)) == found

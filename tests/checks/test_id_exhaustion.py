@@ -173,3 +173,46 @@ def test_ids_of_a_table_that_jobs_refer_to() -> None:
 def test_tables_that_only_refer_to_jobs_are_left_alone() -> None:
     assert neighbour(child=77) == []
     assert neighbour(parent_column="code") == []
+
+
+def referring(kind: str, **changes: Any) -> Any:
+    return build.foreign_key(
+        "job_log_job_id_fkey",
+        77,
+        build.JOBS,
+        "job_id",
+        child_name="public.job_log",
+        child_types=(kind,),
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "severity"),
+    [
+        ("integer", MOST - 1_000, "critical"),
+        ("integer", MOST // 2, None),
+        ("smallint", 32_000, "critical"),
+        ("bigint", MOST - 1_000, None),
+    ],
+)
+def test_a_column_that_refers_to_larger_ids_than_it_can_hold(
+    kind: str, last: int, severity: str | None
+) -> None:
+    findings = look(last, 1, keys=(referring(kind),), column_type="bigint", last_possible=2**63 - 1)
+    assert [one.severity for one in findings] == ([] if severity is None else [severity])
+
+
+def test_the_narrow_column_is_named_and_widened_alone() -> None:
+    (finding,) = look(
+        MOST - 1_000, 1, keys=(referring("integer"),), column_type="bigint", last_possible=2**63 - 1
+    )
+    assert finding.key == "id-exhaustion:public.jobs:public.job_log.job_id"
+    assert "of the ids of public.job_log.job_id (integer) are consumed" in finding.title
+    assert "holds no number above 2.15 billion" in finding.why
+    assert finding.remedies[0].sql == (
+        "SET lock_timeout = '2s';",
+        "BEGIN;",
+        "ALTER TABLE public.job_log ALTER COLUMN job_id TYPE bigint;",
+        "COMMIT;",
+    )

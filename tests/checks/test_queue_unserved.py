@@ -73,7 +73,7 @@ def seen(
     used = {"1/10/1": (build.CLAIM, calls, rows), "2/10/1": (build.FINISH, 0, 0), **(statements or {})}
     return build.observation(
         statements=used,
-        last=build.reading(build.WINDOW_S, tables=(build.counters(inserted=20, **(counters or {})),)),
+        last=build.reading(build.WINDOW_S, tables=(build.counters(**{"inserted": 20, **(counters or {})}),)),
         probes=(
             build.probe(
                 ready_rows=ready,
@@ -183,6 +183,12 @@ class TestBatches:
     def test_an_earlier_outage_does_not_hide_this_one(self) -> None:
         assert severity(look(served((*SOON, *(5 * HOUR,) * 5)))) == "critical"
         assert look(served((*SOON, *(5 * HOUR,) * 6))) == []
+
+    @pytest.mark.parametrize(("again", "expected"), [(0, "critical"), (1, "critical"), (2, "notice")])
+    def test_workers_that_rest_at_night_or_at_weekends(self, again: int, expected: str) -> None:
+        (finding,) = look(served(again=again))
+        assert finding.severity == expected
+        assert ("waited as long on 2 earlier days or weeks" in finding.why) == (expected == "notice")
 
     def test_few_earlier_jobs_say_nothing(self) -> None:
         assert severity(look(served((0.5,) * 19))) == "notice"
@@ -306,6 +312,52 @@ class TestSignsOfLife:
         assert severity(look(served(connected=1, last_asked_s=1_300.0))) == "critical"
         unseen = (Lack(what=CLAIMED, reason="no column tells which jobs are claimed"),)
         assert severity(look(served(connected=1, last_asked_s=1_300.0), lacks=unseen)) == "notice"
+
+    @pytest.mark.parametrize(
+        ("newest_s", "inserted", "expected"),
+        [
+            (8 * 24 * HOUR - 1, 0, "critical"),
+            (8 * 24 * HOUR, 0, "notice"),
+            (90 * 24 * HOUR, 1, "critical"),
+            (60.0, 0, "critical"),
+        ],
+    )
+    def test_a_queue_that_is_out_of_use(self, newest_s: float, inserted: int, expected: str) -> None:
+        age = 91 * 24 * HOUR
+        left = served(newest_s=newest_s, waiting_s=age, span_s=3 * age)
+        (finding,) = look(left, oldest=age, counters={"inserted": inserted})
+        assert finding.severity == expected
+        assert ("the queue may be out of use" in finding.why) == (expected == "notice")
+
+    @pytest.mark.parametrize(
+        ("table", "claim", "expected"),
+        [
+            ("orders", "UPDATE orders SET state = $1 WHERE id = $2 AND state = $3", "notice"),
+            ("jobs", "UPDATE jobs SET state = $1 WHERE id = $2 AND state = $3", "critical"),
+            ("orders", build.CLAIM.replace("jobs", "orders"), "critical"),
+        ],
+    )
+    def test_rows_that_people_may_take(self, table: str, claim: str, expected: str) -> None:
+        given = build.observation(
+            statements={"1/10/1": (claim, 0, 0)},
+            of=build.catalog(tables=(build.table(name=table),)),
+            probes=(build.probe(ready_rows=240, oldest_ready_age_s=1_200.0, served=served()),),
+        )
+        (finding,) = build.evaluated(CHECK, given)
+        assert finding.severity == expected
+        assert ("as people do" in finding.why) == (expected == "notice")
+
+    def test_a_queue_out_of_use_whose_table_keeps_no_times(self) -> None:
+        given = polled(5.0, statements_age_s=400 * 24 * HOUR)
+
+        def told(oldest: float, inserted: int) -> str | None:
+            probes = (replace(given.probes[0], oldest_ready_age_s=oldest),)
+            tables = (build.counters(inserted=inserted),)
+            changed = replace(given, probes=probes, last=replace(given.last, tables=tables))
+            return severity(build.evaluated(CHECK, changed))
+
+        assert told(8 * 24 * HOUR, 0) == "notice"
+        assert told(8 * 24 * HOUR, 1) == told(7 * 24 * HOUR, 0) == "critical"
 
     def test_a_paused_queue(self) -> None:
         (finding,) = look(served(paused="public.river_queue.paused_at"))

@@ -233,6 +233,27 @@ def test_standby_feedback_without_slot() -> None:
     assert "hot_standby_feedback" in finding.title
 
 
+@pytest.mark.parametrize("by_slot", [False, True])
+@pytest.mark.parametrize(("begun", "found"), [(0, 1), (4_500, 1), (4_501, 0), (9_000, 0)])
+def test_standby_that_has_not_reported_since(begun: int, found: int, by_slot: bool) -> None:
+    """9,000 transactions are 20 s at 450 a second: feedback comes every 10 s, so that a standby at rest lags by as many."""
+    row = StandbyRow(
+        pid=60, application="replica", client="10.0.0.2", state="streaming", xmin=700, xmin_age=9_000
+    )
+    slot = SlotRow(
+        name="standby1", slot_type="physical", database=None, active=True, active_pid=60, xmin=700, xmin_age=9_000, catalog_xmin_age=None
+    )  # fmt: skip
+    of = {"slots": (slot,)} if by_slot else {"standbys": (row,)}
+    counted = build.counters(dead=8_000, deleted=2_000, last_autovacuum_s=5.0)
+    seen = build.observation(
+        first=build.reading(0.0, database=build.database(next_xid=100_000), **of),
+        last=build.reading(
+            build.WINDOW_S, tables=(counted,), database=build.database(next_xid=100_000 + begun), **of
+        ),
+    )
+    assert len(build.evaluated(CHECK, seen)) == found
+
+
 def turns(
     *, lasting: float, count: int, per_second: float = 500.0, apart: float | None = None
 ) -> tuple[Sample, ...]:

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from pgqdoctor.bounded import _explain_prepared
 from pgqdoctor.collect import ObserveOptions, observe
 from pgqdoctor.connect import connect
 from pgqdoctor.explaining import ExplainedPlan, explain
+from pgqdoctor.looks.generic import explain_prepared
 from pgqdoctor.planning import Generic
 from pgqdoctor.queue import GENERIC
 from pgqdoctor.render.explain import render_text
@@ -178,9 +178,9 @@ def test_a_prepared_statement_is_never_left_behind(jobs: str, generic: Generic, 
         with session.transaction(search_path=None, local={"plan_cache_mode": "force_generic_plan"}) as cursor:
             if fails:
                 with pytest.raises(psycopg.Error):
-                    _explain_prepared(cursor, generic)
+                    explain_prepared(cursor, generic)
             else:
-                assert "$1" in _explain_prepared(cursor, generic)
+                assert "$1" in explain_prepared(cursor, generic)
         assert session.records("SELECT name FROM pg_prepared_statements") == []
     finally:
         session.close()

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from pgqdoctor import probes, rows
-from pgqdoctor.collect import shape_parameters
+from pgqdoctor.collecting.catalogs import shape_parameters
 from pgqdoctor.connect import connect, in_schema, survey
 from pgqdoctor.observation import Extension
 from pgqdoctor.usercode import UserCode

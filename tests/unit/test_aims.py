@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pgqdoctor.discover import SeenText, discover, seen_texts
+from pgqdoctor.discover import discover
+from pgqdoctor.discovery.seen import SeenText, seen_texts
 from pgqdoctor.explaining import explain
 from pgqdoctor.observation import PlanProbe, QueueIdentity
 from tests.checks import build

@@ -215,6 +215,52 @@ class TestLinks:
         assert [one.caused_by for one in found.values()].count(()) == 1
 
 
+class TestMoreLinks:
+    def test_row_counts_explain_no_plan_that_lacks_its_index(self) -> None:
+        stale = finding("stale-statistics", "notice")
+        lacking = linked(observed(), stale, finding("claim-sorts-backlog", remedies=(index(),)))
+        assert lacking["claim-sorts-backlog"].caused_by == ()
+        served = linked(observed(), stale, finding("claim-sorts-backlog"))
+        assert served["claim-sorts-backlog"].caused_by == (f"stale-statistics:{QUEUE}",)
+
+    def test_one_prepared_transaction_does_both(self) -> None:
+        resolve = remedy.statement(
+            sql=("ROLLBACK PREPARED 'jta_1';",), title="Resolve it", expect="", risk="", lock=""
+        )
+        found = linked(
+            observed(), finding("lock-queue", remedies=(resolve,)), finding(HORIZON, remedies=(resolve,))
+        )
+        assert found[HORIZON].caused_by == (f"lock-queue:{QUEUE}",)
+        assert "Done with the remedy of lock-queue" in found[HORIZON].why
+        assert (
+            linked(observed(), finding("lock-queue"), finding(HORIZON, remedies=(resolve,)))[
+                HORIZON
+            ].caused_by
+            == ()
+        )
+
+    def test_a_lock_that_hides_ready_jobs_is_no_reason_to_ask_less_often(self) -> None:
+        back_off = remedy.change_application(title="Wait before asking again", expect="", risk="")
+        polls = finding("claim-empty-polls", remedies=(back_off,))
+        wide = linked(observed(), finding("claim-lock-too-strong", subject="joins queues"), polls)
+        assert wide["claim-empty-polls"].caused_by == (f"claim-lock-too-strong:{QUEUE}:joins queues",)
+        assert wide["claim-empty-polls"].remedies == ()
+        children = linked(observed(), finding("claim-lock-too-strong", subject="log_job_fkey"), polls)
+        assert children["claim-empty-polls"].caused_by == ()
+        assert children["claim-empty-polls"].remedies == (back_off,)
+
+    def test_a_transaction_that_keeps_jobs_locked_starves_the_others(self) -> None:
+        holder = finding("claim-transaction-held")
+        locked = finding(
+            "claim-empty-polls", subject="starved", title="Claims find nothing: others hold the locks"
+        )
+        shut_out = finding(
+            "claim-empty-polls", subject="starved", title="Claims find nothing: the claim's conditions"
+        )
+        assert linked(observed(), holder, locked)["claim-empty-polls"].caused_by == (holder.key,)
+        assert linked(observed(), holder, shut_out)["claim-empty-polls"].caused_by == ()
+
+
 class TestOrder:
     def test_a_cause_stands_before_its_effects_and_the_worse_story_first(self) -> None:
         seen = observed(dead=9_000)

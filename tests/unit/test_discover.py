@@ -135,6 +135,16 @@ def test_nothing_is_said_where_the_state_is_not_known() -> None:
     assert condition("state = $1", [STATE], roles(state="state")) == (None, None)
 
 
+def test_nothing_is_said_where_an_expression_may_shut_rows_out() -> None:
+    document = [column("doc", "jsonb", "U")]
+    assert condition("doc ->> 'state' = $1", document, roles()) == (None, None)
+    assert condition("doc ->> $1 = $2 AND run_at <= now()", [*document, RUN_AT], roles(run_at="run_at")) == (
+        None,
+        None,
+    )
+    assert condition("pg_try_advisory_xact_lock(id)", document, roles()) == ("true", None)
+
+
 def test_epoch_numbers_are_read_in_their_own_unit() -> None:
     numbers = [STATE, column("run_at", "bigint", "N")]
     ready, state = condition(
@@ -213,6 +223,18 @@ def test_names_of_locks_and_records() -> None:
     assert not any(is_mutex(name) for name in ("jobs", "blocks", "clocks", "locked_accounts_queue"))
     assert all(is_kept_record(name) for name in ("jobs_archive", "audit_log", "task_results", "job_history"))
     assert not any(is_kept_record(name) for name in ("jobs", "outbox", "catalog_jobs"))
+    assert all(
+        is_kept_record(name)
+        for name in (
+            "dead_letters",
+            "deadletter_queue",
+            "dead_jobs",
+            "jobs_dlq",
+            "failed_jobs",
+            "job_failures",
+        )
+    )
+    assert not any(is_kept_record(name) for name in ("deadlines", "failed_login_queue", "dead_reckoning"))
 
 
 def test_a_key_that_is_not_unique_pins_nothing() -> None:

@@ -67,6 +67,7 @@ KEPT = {
         "parent_columns",
         "on_delete",
         "definition",
+        "child_types",
     },
     rows.SequenceRow: {"column", "schema", "name", "column_type"},
     rows.TriggerRow: {"name", "function_schema", "function_name"},

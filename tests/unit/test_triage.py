@@ -322,7 +322,7 @@ class TestScreen:
             found = replace(found, verdict="healthy", not_seen=())
             text = " ".join(render_text(found, color=False, width=80).split())
             assert text.startswith(word)
-            assert ("No fault was found, but jobs of public.jobs wait and no claim was seen" in text) == (
+            assert ("No fault was found, but jobs of public.jobs wait and none was taken" in text) == (
                 word != "HEALTHY:"
             )
             assert ("Nothing is wrong." in text) == (word == "HEALTHY:")
