@@ -32,6 +32,7 @@ from pgqdoctor.sqlscope import Item, Level, Tree, column_name, conjuncts, dotted
 from pgqdoctor.sqlwords import (
     AT_WORK,
     READY,
+    asks_ready,
     asks_taken,
     is_key,
     marks_worker,
@@ -301,7 +302,10 @@ class _Finder:
             return None
         guarded = any(self.guards(node, level, sets) for node in (*level.where, *_matched(level)))
         if limited:
-            if meaning == "finish" and not self.returns:
+            next_in_line = _next_in_line(self.bounding(limited[0]))
+            # From ready to done in one statement: it takes the job and finishes it.
+            takes = next_in_line and asks_ready(self.merged(limited))
+            if meaning == "finish" and not (self.returns or takes):
                 return None
             if guarded:
                 return self.found(level, limited, shape="guarded", rechecks=True)
@@ -311,12 +315,11 @@ class _Finder:
                 for each in limited
                 for test in self.merged([each])
             )
-            next_in_line = _next_in_line(self.bounding(limited[0]))
             # A state inside a document: its column is set, and the search asks for something in it.
             asks = asks or (
                 next_in_line and any(changed & _columns_in(node) for each in limited for node in each.where)
             )
-            next_one = meaning is None and next_in_line and not _overdue(self.merged(limited))
+            next_one = (meaning is None or takes) and next_in_line and not _overdue(self.merged(limited))
             if asks and (self.returns or meaning == "claim" or next_one):
                 return self.found(level, limited, shape="unguarded", rechecks=False)
             return None

@@ -122,7 +122,18 @@ def tests_state(condition: Condition, *, flags: bool = True) -> bool:
 
 def asks_taken(condition_list: Iterable[Condition]) -> bool:
     """Tell whether conditions ask by words for jobs that are under way or over, and for no others."""
-    asked = {
+    asked = _asked_states(condition_list)
+    return bool(asked) and asked <= IN_PROGRESS | FINISHED
+
+
+def asks_ready(condition_list: Iterable[Condition]) -> bool:
+    """Tell whether conditions ask by words for jobs that wait, and for no others."""
+    asked = _asked_states(condition_list)
+    return bool(asked) and asked <= READY
+
+
+def _asked_states(condition_list: Iterable[Condition]) -> set[str]:
+    return {
         value.lower()
         for test in condition_list
         if test.column is not None
@@ -131,7 +142,6 @@ def asks_taken(condition_list: Iterable[Condition]) -> bool:
         and test.value_kind in ("constant", "list")
         for value in test.values
     }
-    return bool(asked) and asked <= IN_PROGRESS | FINISHED
 
 
 def marks_worker(column: str) -> bool:

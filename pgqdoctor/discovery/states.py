@@ -54,6 +54,14 @@ def states_of(
         *(one for claim in claims for one in flat(claim.conditions)),
         *(c for conditions in polls for c in conditions),
     ]
+    claimed = [
+        one.value
+        for _, statement, claim in shown
+        for write in statement.writes
+        if write.kind == "update" and claim.writes
+        for one in write.sets
+        if one.column == state and one.value_kind == "constant"
+    ]
     # Each claim may take its own states: what the first that shows any asks for is ready.
     ready: list[str] = []
     for asked in (*(claim.conditions for claim in claims), *polls):
@@ -66,6 +74,7 @@ def states_of(
         ]
         if ready:
             break
+    ready = _without_reclaimed(ready, state, claimed, roles, conditions)
     known = [*column.enum_labels, *column.common_values, *column.seen_values]
     before = [one for one in conditions if one.column == state and one.operator in ("<", "<=") and one.values]
     if before and column.enum_labels:
@@ -105,14 +114,6 @@ def states_of(
         for one in write.sets
         if one.column == state and one.value_kind == "constant"
     ]
-    claimed = [
-        one.value
-        for _, statement, claim in shown
-        for write in statement.writes
-        if write.kind == "update" and claim.writes
-        for one in write.sets
-        if one.column == state and one.value_kind == "constant"
-    ]
     running = [value for value in claimed if value not in ready] or [
         value for value in (*assigned, *known) if plain_word(value) in RUNNING_WORDS and value not in ready
     ]
@@ -129,6 +130,28 @@ def states_of(
         finished=tuple(dict.fromkeys(finished)),
         ready_from=source,
     )
+
+
+def _without_reclaimed(
+    ready: list[str],
+    state: str,
+    claimed: Sequence[str],
+    roles: ColumnRoles,
+    conditions: Sequence[Condition],
+) -> list[str]:
+    """Leave out the state into which jobs are taken: a claim may ask for those too whose worker let the lease run out."""
+    leased = any(
+        one.column is not None
+        and one.column != state
+        and one.column in (roles.lease, roles.heartbeat, roles.claimed_at)
+        for one in conditions
+    )
+    left = [
+        value
+        for value in ready
+        if value not in claimed and not (leased and plain_word(value) in RUNNING_WORDS)
+    ]
+    return left or ready
 
 
 def plain_word(value: str) -> str:

@@ -15,6 +15,8 @@ from typing import Self
 
 # $1 directory, $2 signal, then patterns of pid files below the directory. The pid files are read only after
 # the parent's death, so a process that ended and was forgotten properly is never signalled by a reused pid.
+# They are read for a second and a half: what the parent started last may write its own only now, and may write
+# into the directory while it is removed.
 _SCRIPT = """
 read -r answer
 [ "$answer" = done ] && exit 0
@@ -22,22 +24,26 @@ dir=$1 signal=$2
 shift 2
 cd "$dir" || exit 0
 pids=
-for pattern in "$@"; do
-  for file in $pattern; do
-    [ -r "$file" ] && read -r pid < "$file" && [ "$pid" -gt 1 ] && pids="$pids $pid"
-  done
-done
-for pid in $pids; do kill -s "$signal" "$pid"; done
 tries=0
 while [ "$tries" -lt 100 ]; do
   alive=
+  for pattern in "$@"; do
+    for file in $pattern; do
+      [ -r "$file" ] && read -r pid < "$file" && [ "$pid" -gt 1 ] || continue
+      case " $pids " in *" $pid "*) continue ;; esac
+      pids="$pids $pid"
+      kill -s "$signal" "$pid"
+    done
+  done
   for pid in $pids; do kill -0 "$pid" && alive=yes; done
-  [ -z "$alive" ] && break
+  [ -z "$alive" ] && [ "$tries" -ge 15 ] && break
   tries=$((tries + 1))
   sleep 0.1
 done
 for pid in $pids; do kill -s KILL "$pid"; done
 cd /
+rm -rf -- "$dir"
+sleep 1
 rm -rf -- "$dir"
 """
 

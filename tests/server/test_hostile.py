@@ -341,7 +341,11 @@ def test_a_volatile_function_of_the_application_is_planned(queue: str) -> None:
         {"lc_messages": "'de_DE.UTF-8'", "lc_numeric": "'de_DE.UTF-8'", "lc_time": "'de_DE.UTF-8'"},
         {"client_encoding": "'EUC_JP'"},
         {"extra_float_digits": "3", "geqo": "off", "constraint_exclusion": "on", "row_security": "off"},
-        {"transform_null_equals": "on", "default_text_search_config": "'simple'", "escape_string_warning": "off"},
+        {
+            "transform_null_equals": "on",
+            "default_text_search_config": "'simple'",
+            "escape_string_warning": "off",
+        },
         {
             "synchronize_seqscans": "off",
             "work_mem": "'64kB'",

@@ -232,9 +232,7 @@ def test_knobs_have_todays_values_and_what_findings_advise() -> None:
     assert any("1,000 and 0% of 26 rows" in fact[2] for fact in parts["autovacuum"].facts)
     assert parts["HOT"].advice == ()
     assert knobs.triangle is not None
-    assert [one.name for one in knobs.triangle.designs if one.now] == [
-        "as it is: an index serves the claim"
-    ]
+    assert [one.name for one in knobs.triangle.designs if one.now] == ["as it is: an index serves the claim"]
     assert {one.name: one.verdict for one in knobs.triangle.knobs}["fillfactor"] == "no value can help"
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pgqdoctor.discovery.seen import SeenText
+from pgqdoctor.discovery.signs import Signs
+from pgqdoctor.discovery.states import states_of
 from pgqdoctor.frameworks import signature_of
 from pgqdoctor.lookalikes import is_kept_record, is_mutex, pins_known_row, sweeps
 from pgqdoctor.names import columns_used
@@ -283,3 +286,36 @@ def test_an_order_by_another_tables_column_does_not_decide_either() -> None:
         "SELECT t.id FROM task t JOIN run r ON r.id = t.run WHERE t.state = 'queued' ORDER BY r.made_at LIMIT 5 FOR UPDATE OF t SKIP LOCKED"
     ).statements
     assert {name.name: columns for name, columns in columns_used(statement).items()}["task"] == {"state"}
+
+
+LEASED = "state = 'queued' OR (state = 'running' AND leased_until < now())"
+
+
+@pytest.mark.parametrize(
+    ("where", "sets", "ready"),
+    [
+        (LEASED, "state = 'running', leased_until = now() + interval '1 minute'", ("queued",)),
+        (LEASED, "state = $1, leased_until = $2", ("queued",)),
+        ("state IN ('queued', 'retry')", "state = 'running'", ("queued", "retry")),
+        ("state = 'running'", "state = 'running'", ("running",)),
+    ],
+)
+def test_jobs_whose_lease_ran_out_are_claimed_again_and_not_ready(
+    where: str, sets: str, ready: tuple[str, ...]
+) -> None:
+    text = (
+        f"UPDATE jobs SET {sets} WHERE id = (SELECT id FROM jobs WHERE {where} "
+        "ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
+    )
+    (statement,) = read_sql(text).statements
+    claim = own_conditions(statement.claims[0])
+    found = states_of(
+        roles(state="state", lease="leased_until"),
+        {"state": STATE, "leased_until": column("leased_until", ZONED, "D", not_null=False)},
+        (),
+        [claim],
+        Signs(),
+        (),
+        [(SeenText(key="1/1", text=text, weight=1, source="option"), statement, claim)],
+    )
+    assert found.ready == ready

@@ -43,7 +43,16 @@ KEPT = {
     AttemptsProbe: {"column"},
     ServedProbe: {"column", "kind_column", "paused"},
     QueueIdentity: {
-        *("schema", "table", "name", "framework", "recognised_by", "claim_keys", "claim_source", "other_keys"),
+        *(
+            "schema",
+            "table",
+            "name",
+            "framework",
+            "recognised_by",
+            "claim_keys",
+            "claim_source",
+            "other_keys",
+        ),
         *("ready_values", "running_values", "finished_values"),
     },
     ColumnRoles: {field.name for field in dataclasses.fields(ColumnRoles)},

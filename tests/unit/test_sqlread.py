@@ -293,6 +293,10 @@ NOTHING_RETURNED = {
         "DELETE FROM q WHERE id = (SELECT id FROM q ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)",
         "delete-skip-locked",
     ),
+    "from ready to done": (
+        "UPDATE q SET state = 'done' WHERE id = (SELECT id FROM q WHERE state = 'queued' ORDER BY id LIMIT 1)",
+        "unguarded",
+    ),
     "deleted without a lock": (
         "DELETE FROM q WHERE id = (SELECT id FROM q WHERE state = $1 ORDER BY id LIMIT $2)",
         "guarded",
@@ -306,6 +310,11 @@ def test_the_next_job_in_line_is_claimed_even_if_nothing_is_returned(text: str, 
 
 
 PRUNING = {
+    "overdue": (
+        "UPDATE q SET state = 'expired' WHERE id IN "
+        "(SELECT id FROM q WHERE state = 'pending' AND created_at < $1 ORDER BY created_at LIMIT 100)"
+    ),
+    "done already": "UPDATE q SET state = 'archived' WHERE id = (SELECT id FROM q WHERE state = 'done' ORDER BY id LIMIT 1)",
     "old jobs": "DELETE FROM q WHERE id IN (SELECT id FROM q WHERE finished_at < $1 ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
     "created long ago": "DELETE FROM q WHERE id IN (SELECT id FROM q WHERE created_at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
     "lease is past": (
