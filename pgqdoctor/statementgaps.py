@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pgqdoctor.check import CLAIMS
+from pgqdoctor.discovery.polls import TWO_STATEMENTS
 from pgqdoctor.observation import Catalog, Lack, QueueIdentity
 from pgqdoctor.rows import StatementsInfoRow
 from pgqdoctor.words import count, duration
@@ -20,8 +21,6 @@ minutes."""
 EVICTIONS_PER_HOUR: Final = 1.0
 """Rounds of eviction, each of which drops the twentieth of the entries that was used least: at one an hour what runs a few
 times a day is never there for long. A few in a year are no sign of anything."""
-TWO_STATEMENTS: Final = "polled by state without a lock, then written by key"
-"""Reason for which discovery took a table for a queue: its claim was seen, as two statements."""
 SEEN_CLAIM: Final = frozenset({"pg_stat_statements", "pg_stat_activity", "option"})
 """Sources of a claim's text that are somebody's statement, and not worked out."""
 

@@ -10,7 +10,7 @@ from typing import Final
 from pgqdoctor.discovery.claims import TableClaims, claims_of, functions_of, locks_with_limit
 from pgqdoctor.discovery.columns import roles_of
 from pgqdoctor.discovery.framework import framework_functions, framework_states
-from pgqdoctor.discovery.polls import polls_of, written_by_key
+from pgqdoctor.discovery.polls import TWO_STATEMENTS, polls_of, written_by_key
 from pgqdoctor.discovery.shape import CERTAIN_SHAPE, shape, worked_on, works_jobs
 from pgqdoctor.discovery.signs import ClaimingFunction, SeenClaim, Signs
 from pgqdoctor.discovery.states import READY_WORDS, StateNames, states_of
@@ -175,7 +175,7 @@ def _weighed(found: _Evidence, called: Counter[str]) -> tuple[list[str], int]:
     reasons.extend(found.shape)
     score += found.points
     if found.pair and not found.claims:
-        reasons.append("polled by state without a lock, then written by key")
+        reasons.append(TWO_STATEMENTS)
         score += 6
     return reasons, score
 

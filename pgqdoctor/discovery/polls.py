@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pgqdoctor.discovery.columns import TIME_CATEGORY, acts_as_state
 from pgqdoctor.discovery.signs import Signs
@@ -10,6 +11,9 @@ from pgqdoctor.observation import ColumnRoles
 from pgqdoctor.predicates import flat
 from pgqdoctor.rows import ColumnRow
 from pgqdoctor.sqlfacts import Condition, OrderKey
+
+TWO_STATEMENTS: Final = "polled by state without a lock, then written by key"
+"""How a queue was recognised whose claim is no single statement."""
 
 
 def polls_of(signs: Signs, columns: Mapping[str, ColumnRow]) -> list[tuple[Condition, ...]]:
