@@ -93,7 +93,7 @@ def _due(leaf: LeafUpkeep) -> tuple[Evidence, ...]:
     if leaf.counters.last_autovacuum_s is not None:
         found.append(
             Evidence(
-                what="last autovacuum",
+                what="since the last autovacuum",
                 value=round(leaf.counters.last_autovacuum_s, 1),
                 unit="seconds",
                 source=source,

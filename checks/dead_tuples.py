@@ -166,7 +166,7 @@ def _evidence(
         yield Evidence(what="beyond the trigger for", value=round(overdue, 1), unit="seconds", source=source)
     if leaf.counters.last_autovacuum_s is not None:
         yield Evidence(
-            what="last autovacuum",
+            what="since the last autovacuum",
             value=round(leaf.counters.last_autovacuum_s, 1),
             unit="seconds",
             source=source,

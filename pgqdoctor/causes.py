@@ -572,6 +572,10 @@ def _reasons(
     if one.check == "backlog-growing" and above:
         nearest = next(cause for cause in reversed(before) if cause.key in one.caused_by)
         yield f"Comes after {_culprit(nearest)}, which keeps the workers there are from their work"
+    elif one.check == "backlog-growing":
+        slowing = next((each for each in findings if _may_slow(each, one)), None)
+        if slowing is not None:
+            yield f"Comes after {_culprit(slowing)}, which more workers would meet as well"
     if one.check == "claim-empty-polls" and any(
         cause.check in HIDES and cause.key in above for cause in before
     ):
@@ -579,6 +583,15 @@ def _reasons(
     for cause in before:
         if cause.key in above and any(_same_work(remedy, each) for each in cause.remedies):
             yield f"Done with the remedy of {cause.check}"
+
+
+def _may_slow(cause: Finding, backlog: Finding) -> bool:
+    """Tell whether a harmful finding of the same queue is one that may cause a backlog, whether or not this window links the two."""
+    return (
+        cause.severity != "notice"
+        and cause.queue == backlog.queue
+        and any(rule.cause == cause.check and rule.effect == backlog.check for rule in RULES)
+    )
 
 
 def _above(one: Finding, before: list[Finding]) -> set[str]:

@@ -493,7 +493,7 @@ class Reckoning:
         if self.held is not None:
             yield "The xmin horizon is held back: pages cannot be pruned, so heap-only updates find less room than they would."
         if self.claims_per_s <= 0:
-            yield "No claim ran in the window, so nothing can be weighed per second."
+            yield "No claim was seen in the window, so nothing can be weighed per second."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

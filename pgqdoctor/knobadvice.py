@@ -45,7 +45,7 @@ class Advice:
             return Recommendation(
                 action="leave",
                 title="Leave it as it is",
-                reason="no claim ran in the window, so nothing tells whether a change would pay",
+                reason="no claim was seen in the window, so nothing tells whether a change would pay",
             )
         if not its.served:
             found = self._claim_side()

@@ -6,6 +6,7 @@ cause, then those of what would remain without it. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -311,6 +312,10 @@ def _first(told: tuple[Story, ...]) -> tuple[ReportedFinding, Remedy] | None:
     return next(at_once, next(iter(offered), None))
 
 
+_STANDS_IN: Final = re.compile(r"if that\b", re.IGNORECASE)
+"""How checks begin the title of a remedy for the case that the one before it fails."""
+
+
 def _same_first(one: Story, other: Story) -> bool:
     """Tell whether one command begins both stories: one session can harm several queues."""
     first, second = _first((one,)), _first((other,))
@@ -340,6 +345,8 @@ def _steps(
         return
     root = told[0].root
     wanted: list[tuple[When, ReportedFinding, Remedy]] = [("first", *first)]
+    # What stands in for the first command where that fails has to stand beside it.
+    wanted.extend(("also", root, one) for one in _commands(root) if _STANDS_IN.match(one.title))
     if later is not None:
         then = remaining(report, later)
     else:

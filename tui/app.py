@@ -122,7 +122,7 @@ class DoctorApp(App[None]):
         self.link = LinkState(kind="connecting" if feed.live else "connected")
         self.choice = Choice()
         self.paused = False
-        self._received = clock()
+        self._received = self._heard = clock()
         self._cost: PollCost | None = None
         self._failure = ""
         self._gone: dict[str, QueueLine] = {}
@@ -191,6 +191,9 @@ class DoctorApp(App[None]):
     @on(FeedPosted)
     def _take(self, event: FeedPosted) -> None:
         posted = event.posted
+        if isinstance(posted, Snapshot | PollCost):
+            # While the screen is paused no moment comes, and the server answers all the same.
+            self._heard = self.clock()
         if isinstance(posted, Snapshot):
             self._take_snapshot(posted)
         elif isinstance(posted, LinkState):
@@ -256,7 +259,8 @@ class DoctorApp(App[None]):
     @property
     def _late(self) -> bool:
         """True where nothing came for three intervals and the seconds that one poll may take."""
-        return self.feed.live and self.snapshot is not None and self.age_s > 3 * self.interval_s + POLL_S
+        silent_s = self.clock() - self._heard
+        return self.feed.live and self.snapshot is not None and silent_s > 3 * self.interval_s + POLL_S
 
     def _show_status(self) -> None:
         if self._quit or not self.is_running:
@@ -287,7 +291,10 @@ class DoctorApp(App[None]):
         reason = one_line(self.link.reason)
         if self.link.kind == "connected":
             if self._late:
-                return f"no answer from the server for {short.seconds(round(self.age_s))}", True
+                return (
+                    f"no answer from the server for {short.seconds(round(self.clock() - self._heard))}",
+                    True,
+                )
             where = self.snapshot.shown.head.server if self.snapshot is not None else "connected"
             if self._cost is not None and self._cost.slow:
                 took = short.seconds(self._cost.reading_s)

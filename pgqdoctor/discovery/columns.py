@@ -28,7 +28,7 @@ CLAIMED = re.compile(
 FINISHED_AT = re.compile(
     r"(finished|completed|done|processed|ended|failed|finalized|succeeded|sent|delivered)(_?(at|on|time))$"
 )
-_CREATED = re.compile(r"(created|enqueued|inserted|queued|added)(_?(at|on|time))$")
+_CREATED = re.compile(r"(created|enqueued|inserted|queued|added)(_?(at|on|time|ts|date))?$")
 _ATTEMPTS = re.compile(
     r"(^|_)(attempts?|tries|retries|retry_count|try_count|read_ct|failures|error_count|attempt_count|num_attempts|retrycount)$"
 )

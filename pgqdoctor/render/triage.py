@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -165,4 +166,5 @@ def _step(step: Step, paper: Paper) -> Iterator[str]:
         for line in lines:
             yield paper.styled("sql", line)
     elif step.sql:
-        yield f"     {paper.styled('faint', f'pgqdoctor fix --finding {one_line(step.key)}')} prints it"
+        command = f"pgqdoctor fix --finding {shlex.quote(one_line(step.key))}"
+        yield f"     printed by  {paper.styled('faint', command)}"

@@ -462,3 +462,22 @@ def hostile(name: str) -> Snapshot[Picture]:
     queues = build_queues(seen)
     shown_frame = Frame(observation=seen, report=report, pulse=pulse(seen, queues), queues=queues)
     return replace(snapshot_staged("idle-snapshot"), shown=picture(shown_frame))
+
+
+async def test_a_paused_screen_does_not_accuse_the_server() -> None:
+    now = 1_000.0
+    feed = feed_of("healthy-two-queues")
+    app = app_staged(feed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.clock = lambda: now
+        feed.post(PollCost(reading_s=0.1, sampling_s=0.1, interval_s=2.0))
+        await pilot.pause()
+        await pilot.press("space")
+        now += 60.0
+        feed.post(PollCost(reading_s=0.1, sampling_s=0.1, interval_s=2.0))
+        await pilot.pause()
+        assert "no answer" not in shown(app, StatusLine)
+        now += 60.0
+        app._show_status()
+        await pilot.pause()
+        assert "no answer from the server for 1m00s" in shown(app, StatusLine)

@@ -293,7 +293,10 @@ class TestScreen:
         found = asked(sick())
         first = replace(found.steps[0], sql=tuple(f"SELECT {place};" for place in range(30)))
         text = render_text(replace(found, steps=(first,)), color=False, width=80)
-        assert "pgqdoctor fix --finding vacuum-horizon-held:public.jobs prints it" in text
+        assert "printed by  pgqdoctor fix --finding vacuum-horizon-held:public.jobs" in text
+        hostile = replace(found.steps[0], key='dead-tuples:public."a b"', sql=first.sql)
+        text = render_text(replace(found, steps=(hostile,)), color=False, width=80)
+        assert """pgqdoctor fix --finding 'dead-tuples:public."a b"'""" in text
         assert "SELECT 29" not in text
 
     def test_color_only_adds_escapes(self) -> None:

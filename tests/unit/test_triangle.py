@@ -365,7 +365,7 @@ def test_without_updates() -> None:
     found = told(of_plan=THROUGH, claims=0, done=0, hot=0)
     assert found.hot_reached is None
     assert found.recommendation.action == "leave"
-    assert "no claim ran in the window" in found.recommendation.reason
+    assert "no claim was seen in the window" in found.recommendation.reason
 
 
 def test_autovacuum_is_computed_from_the_churn() -> None:
