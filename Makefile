@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # The live tests mostly wait for the signs of a load to show, so there are more workers than cores.
-WORKERS ?= 4
+WORKERS ?= 8
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -31,10 +31,10 @@ demo: $(STAMP) ## start a PostgreSQL with a sick queue under load and diagnose i
 	@$(BIN)/python -m pgqdoctor demo $(SCENARIO)
 
 test: $(STAMP) ## all tests on one server version (ARGS= goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-matrix: $(STAMP) ## the server tests on every PostgreSQL version at hand
-	PGQDOCTOR_TEST_MATRIX=1 $(BIN)/python -m pytest -n $(WORKERS) tests/server $(ARGS)
+	PGQDOCTOR_TEST_MATRIX=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/server $(ARGS)
 
 check: $(STAMP) ## linters, types, import contracts, generated documents up to date
 	$(BIN)/ruff check .
