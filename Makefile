@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # The live tests mostly wait for the signs of a load to show, so there are more workers than cores.
-WORKERS ?= 8
+WORKERS ?= 6
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

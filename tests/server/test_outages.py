@@ -25,6 +25,7 @@ from pgqdoctor.engine import diagnose
 from pgqdoctor.errors import PgqdoctorError
 from pgqdoctor.lab.server import ScratchServer
 from pgqdoctor.observation import Observation
+from pgqdoctor.recording import last_observation
 
 SETUP = """
 CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status text NOT NULL DEFAULT 'queued',
@@ -223,6 +224,15 @@ def test_no_session_is_left_behind(database: str, monkeypatch: pytest.MonkeyPatc
     assert left == (0,)
 
 
+def opens(recording: Path) -> bool:
+    """Tell whether a recording holds the two readings that a report needs."""
+    try:
+        last_observation(recording)
+    except PgqdoctorError:
+        return False
+    return True
+
+
 def test_recording_a_server_that_is_gone_for_good_ends(
     own_server: ScratchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,14 +247,17 @@ def test_recording_a_server_that_is_gone_for_good_ends(
             own_server.dsn("app"),
             str(file),
             "--for",
-            "5s",
+            "10s",
             "--interval",
             "1s",
         ],
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(3.5)
+    until = time.monotonic() + 9.0
+    while not opens(file):
+        assert time.monotonic() < until, "two readings take a second"
+        time.sleep(0.1)
     own_server.stop()
     _, errors = running.communicate(timeout=30)
     assert running.returncode == 0, errors

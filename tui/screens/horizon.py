@@ -13,6 +13,9 @@ from pgqdoctor.tui.views.horizon import HolderLine, LockLine, Target
 from pgqdoctor.tui.views.picture import Picture
 from pgqdoctor.tui.widgets.grid import Column, Grid, Row, left, right
 
+MOST_ROWS = 40
+"""Rows of a table: a hundred took longer to make than a key may take to show; what is searched for is found by the filter."""
+
 
 class HorizonPane(Pane):
     """Who holds the xmin horizon, and who blocks whom."""
@@ -61,17 +64,26 @@ class HorizonPane(Pane):
         ]
         self.query_one("#holders-said", Static).update(
             Content(
-                "Who holds the xmin horizon, the oldest first (c cancel, t terminate)"
+                f"Who holds the xmin horizon, the oldest first{_part(len(holders))} (c cancel, t terminate)"
                 if view.holders
                 else "Nobody holds the xmin horizon."
             )
         )
         self.query_one("#locks-said", Static).update(
-            Content(f"Who blocks whom: {view.waiting} waiting" if view.locks else "Nobody waits for a lock.")
+            Content(
+                f"Who blocks whom: {view.waiting} waiting{_part(len(locks))}"
+                if view.locks
+                else "Nobody waits for a lock."
+            )
         )
-        self.query_one("#holders", Grid).show(*_holders(holders, room))
-        self.query_one("#locks", Grid).show(*_locks(locks, room))
+        self.query_one("#holders", Grid).show(*_holders(holders[:MOST_ROWS], room))
+        self.query_one("#locks", Grid).show(*_locks(locks[:MOST_ROWS], room))
         self.query_one("#locks", Grid).display = bool(view.locks)
+
+
+def _part(lines: int) -> str:
+    """Say that not all lines are in the table, "" where they are."""
+    return f", {MOST_ROWS} of {lines} (/ filters)" if lines > MOST_ROWS else ""
 
 
 def _holders(lines: list[HolderLine], room: int) -> tuple[list[Column], list[Row]]:
