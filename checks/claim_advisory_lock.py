@@ -55,7 +55,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         else "its plan sorts after the function has been called"
     )
     evidence = [
-        Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+        claiming.text_evidence(one.seen),
         Evidence(what="advisory locks of one session", value=held, unit="locks", source="pg_locks"),
     ]
     plan = queue.plan

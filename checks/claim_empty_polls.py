@@ -22,7 +22,7 @@ from pgqdoctor.queue import Queue
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqlwords import KINDS
 from pgqdoctor.statements import SeenStatement
-from pgqdoctor.words import count, percent, plural, rate, shortened
+from pgqdoctor.words import count, percent, plural, rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 unit="ratio",
                 source="pg_stat_statements, of one core",
             ),
-            Evidence(
-                what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source
-            ),
+            claiming.text_evidence(statements[0]),
             *_ready_evidence(queue),
         ),
         remedies=(_back_off(queue, per_second),),
@@ -199,16 +197,9 @@ def _other_kinds(queue: Queue, statements: tuple[SeenStatement, ...], calls: int
             "kept for somebody to look at, wait like that on purpose."
         ),
         evidence=(
-            Evidence(
-                what="claims that found nothing",
-                value=calls,
-                unit="calls",
-                source="pg_stat_statements, in the window",
-            ),
+            claiming.in_vain_evidence(calls),
             *_ready_evidence(queue),
-            Evidence(
-                what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source
-            ),
+            claiming.text_evidence(statements[0]),
         ),
         remedies=(),
         subject="other-kinds",
@@ -244,16 +235,9 @@ def _starving(queue: Queue, statements: tuple[SeenStatement, ...], calls: int) -
         title=f"Claims of {queue.name} find nothing although {more}{count(ready)} jobs are ready: {cause}",
         why=why,
         evidence=(
-            Evidence(
-                what="claims that found nothing",
-                value=calls,
-                unit="calls",
-                source="pg_stat_statements, in the window",
-            ),
+            claiming.in_vain_evidence(calls),
             *_ready_evidence(queue),
-            Evidence(
-                what="claim", value=shortened(statements[0].text, 300), unit="", source=statements[0].source
-            ),
+            claiming.text_evidence(statements[0]),
             *(claiming.plan_evidence(plan) if plan is not None else ()),
         ),
         remedies=(),
@@ -266,14 +250,7 @@ def _ready_evidence(queue: Queue) -> tuple[Evidence, ...]:
     probe = queue.probe
     if probe is None or probe.ready_rows is None:
         return ()
-    found = [
-        Evidence(
-            what="ready jobs",
-            value=probe.ready_rows,
-            unit="rows",
-            source=f"bounded look: {queue.identity.ready_predicate}",
-        )
-    ]
+    found = [*claiming.ready_evidence(queue)]
     if probe.oldest_ready_age_s is not None:
         found.append(
             Evidence(

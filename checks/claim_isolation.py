@@ -18,7 +18,7 @@ from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlread import read_sql, text_fingerprint
-from pgqdoctor.words import percent, rate, shortened
+from pgqdoctor.words import percent, rate
 
 STRICT = ("repeatable read", "serializable")
 PREDICATE_LOCK = "SIReadLock"
@@ -86,15 +86,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
                 source="pg_stat_database, in the window, whole database",
             ),
             Evidence(what="claims", value=claims, unit="calls", source="pg_stat_statements, in the window"),
-            *(
-                (
-                    Evidence(
-                        what="claim", value=shortened(claim.seen.text, 300), unit="", source=claim.seen.source
-                    ),
-                )
-                if claim is not None
-                else ()
-            ),
+            *((claiming.text_evidence(claim.seen),) if claim is not None else ()),
         ),
         remedies=(
             remedy.corrected_statement(

@@ -20,7 +20,7 @@ from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.plan import Node, parse_plan, paths
 from pgqdoctor.queue import Queue, SeenClaim
-from pgqdoctor.words import count, shortened
+from pgqdoctor.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         if text is not None
         else None
     )
-    evidence = [Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source)]
+    evidence = [claiming.text_evidence(one.seen)]
     if per_call is not None:
         evidence.append(
             Evidence(

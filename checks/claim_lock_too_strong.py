@@ -25,7 +25,7 @@ from pgqdoctor.queue import Queue
 from pgqdoctor.rows import ForeignKeyRow
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
-from pgqdoctor.words import count, percent, shortened
+from pgqdoctor.words import count, percent
 
 ROW_WAITS = ("transactionid", "tuple")
 
@@ -88,19 +88,9 @@ def _too_wide(queue: Queue, limits: Limits) -> Iterator[Finding]:
                 "together: while one worker holds that row, SKIP LOCKED passes over all of them."
             ),
             evidence=(
-                Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
-                Evidence(
-                    what="claims that found nothing",
-                    value=empty,
-                    unit="calls",
-                    source="pg_stat_statements, in the window",
-                ),
-                Evidence(
-                    what="ready jobs",
-                    value=probe.ready_rows,
-                    unit="rows",
-                    source=f"bounded look: {queue.identity.ready_predicate}",
-                ),
+                claiming.text_evidence(one.seen),
+                claiming.in_vain_evidence(empty),
+                *claiming.ready_evidence(queue),
             ),
             remedies=(
                 remedy.corrected_statement(
@@ -145,7 +135,7 @@ def _too_strong(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Fin
             "and not with FOR NO KEY UPDATE, which excludes other workers all the same."
         ),
         evidence=(
-            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            claiming.text_evidence(one.seen),
             Evidence(what="foreign key", value=key.name, unit="", source="pg_constraint"),
             Evidence(
                 what="waiting writers",

@@ -21,7 +21,7 @@ from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import IndexRow
 from pgqdoctor.sqlrewrite import quote_ident
-from pgqdoctor.words import count, shortened
+from pgqdoctor.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _finding(
     )
     name = f"{quote_ident(index.schema)}.{quote_ident(index.name)}"
     evidence = [
-        Evidence(what="claim", value=shortened(claim.seen.text, 300), unit="", source=claim.seen.source),
+        claiming.text_evidence(claim.seen),
         Evidence(
             what="claim reads on average",
             value=round(per_call, 1),

@@ -118,7 +118,7 @@ def _line(
             "on to the next row together."
         ),
         evidence=(
-            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            claiming.text_evidence(one.seen),
             Evidence(
                 what="workers waiting for a row",
                 value=round(workers, 1),
@@ -172,7 +172,7 @@ def _races(queue: Queue, limits: Limits) -> Finding | None:
         return None
     busy, waiting, pids = _waits(queue, {one.seen.statement})
     evidence = [
-        Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+        claiming.text_evidence(one.seen),
         Evidence(what="tries", value=tries, unit="calls", source="pg_stat_statements, in the window"),
         Evidence(what="won", value=one.seen.rows, unit="rows", source="pg_stat_statements, in the window"),
         Evidence(
@@ -215,7 +215,7 @@ def _refused(seen: Observation, queue: Queue, limits: Limits) -> Finding | None:
     ):
         return None
     one = claims[0]
-    won = sum(each.calls for each in {each.seen.key: each.seen for each in claims}.values())
+    won = sum(each.calls for each in claiming.statements_of(claims))
     lost = max(seen.last.database.rollbacks - seen.first.database.rollbacks, 0)
     per_second = queue.churn.per_second(lost)
     if per_second < limits.lost_rate or lost < limits.lost_share * (lost + won):
@@ -233,7 +233,7 @@ def _refused(seen: Observation, queue: Queue, limits: Limits) -> Finding | None:
             "job instead."
         ),
         evidence=(
-            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            claiming.text_evidence(one.seen),
             Evidence(
                 what="rolled back",
                 value=lost,

@@ -58,7 +58,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             "the backlog waits for a single worker."
         ),
         evidence=(
-            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            claiming.text_evidence(one.seen),
             Evidence(
                 what="jobs per claim", value=round(per_call, 1), unit="rows", source="pg_stat_statements"
             ),

@@ -89,7 +89,7 @@ def _one_statement(queue: Queue, one: SeenClaim, limits: Limits) -> Finding:
             "row lock and then re-checks the UPDATE's own conditions: the key still matches, so it takes the job too."
         ),
         evidence=(
-            Evidence(what="claim", value=shortened(one.seen.text, 300), unit="", source=one.seen.source),
+            claiming.text_evidence(one.seen),
             *_frequency(queue, one.seen, "claims"),
         ),
         remedies=(

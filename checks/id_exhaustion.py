@@ -64,18 +64,16 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
             taken = max(0, row.last_value - old.last_value) // row.increment
         per_s = taken / seen.seconds if seen.seconds > 0 else 0.0
         left = max(0, row.last_possible - row.last_value) // row.increment
-        # Counted in ids to come: a sequence may begin anywhere and go in any steps.
-        coming = forecast.exhausted(
-            what=f"the ids of {place.name}.{quote_ident(row.column)}",
-            used=0,
-            limit=left,
-            per_second=per_s,
-            queue=queue.name,
-        )
+        coming = _coming(queue, f"the ids of {place.name}.{quote_ident(row.column)}", left, per_s)
         severity = _severity(row, left, per_s, coming, limits)
         if severity is not None:
             yield _finding(queue, place, row, left, per_s, taken, coming, severity, limits)
         yield from _narrower(queue, row, taken, per_s, limits)
+
+
+def _coming(queue: Queue, what: str, left: int, per_s: float) -> Forecast | None:
+    """Count in ids to come: a sequence may begin anywhere and go in any steps."""
+    return forecast.exhausted(what=what, used=0, limit=left, per_second=per_s, queue=queue.name)
 
 
 def _narrower(queue: Queue, row: SequenceRow, taken: int, per_s: float, limits: Limits) -> Iterator[Finding]:
@@ -94,12 +92,8 @@ def _narrower(queue: Queue, row: SequenceRow, taken: int, per_s: float, limits: 
                 row, table=key.child, column=child, column_type=kind, last_possible=possible, identity=True
             )
             left = max(0, possible - (row.last_value or 0)) // row.increment
-            coming = forecast.exhausted(
-                what=f"the ids that {key.child_name}.{quote_ident(child)} can hold",
-                used=0,
-                limit=left,
-                per_second=per_s,
-                queue=queue.name,
+            coming = _coming(
+                queue, f"the ids that {key.child_name}.{quote_ident(child)} can hold", left, per_s
             )
             severity = _severity(narrow, left, per_s, coming, limits)
             if severity is None:

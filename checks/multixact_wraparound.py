@@ -113,14 +113,9 @@ def _members(each: float | None, used: int | None) -> Iterator[Evidence]:
 
 
 def _remedies(seen: Observation) -> Iterator[Remedy]:
-    oldest = max(
-        (row for row in seen.catalog.tables if row.min_multixact_age is not None and row.kind == "r"),
-        key=lambda row: row.min_multixact_age or 0,
-        default=None,
-    )
     yield from vacuum_oldest(
-        oldest,
-        age=(oldest.min_multixact_age or 0) if oldest is not None else 0,
+        seen.catalog.tables,
+        lambda row: row.min_multixact_age,
         database_age=seen.last.database.multixact_age,
         function="mxid_age",
         column="relminmxid",

@@ -316,6 +316,16 @@ def _reason(holder: Holder, seen: Observation) -> str:
     return "A query on the standby keeps a snapshot, and hot_standby_feedback carries it to this server."
 
 
+def _ended(pid: int, title: str, expect: str) -> Remedy:
+    return remedy.end_session(
+        pid=pid,
+        gently=False,
+        title=title,
+        expect=expect,
+        risk="its open transaction is rolled back and its client loses the connection",
+    )
+
+
 def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remedy]:
     after = (
         f"The horizon moves on; the next vacuum of {queue.name} removes the dead rows, which "
@@ -323,13 +333,7 @@ def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remed
     )
     if holder.kind == "session" and holder.pid is not None:
         if holder.idle:
-            yield remedy.end_session(
-                pid=holder.pid,
-                gently=False,
-                title=f"End session {holder.pid}",
-                expect=after,
-                risk="its open transaction is rolled back and its client loses the connection",
-            )
+            yield _ended(holder.pid, f"End session {holder.pid}", after)
             yield _timeout(holder, seen)
         else:
             yield remedy.end_session(
@@ -341,12 +345,10 @@ def _remedies(holder: Holder, queue: Queue, seen: Observation) -> Iterator[Remed
             )
         if holder.state is None and holder.seconds is None:
             # To cancel changes nothing for a session that idles in its transaction, and this role cannot tell.
-            yield remedy.end_session(
-                pid=holder.pid,
-                gently=False,
-                title=f"If that changes nothing, session {holder.pid} idles in its transaction: end it",
-                expect=after,
-                risk="its open transaction is rolled back and its client loses the connection",
+            yield _ended(
+                holder.pid,
+                f"If that changes nothing, session {holder.pid} idles in its transaction: end it",
+                after,
             )
     elif holder.kind == "prepared transaction":
         yield remedy.statement(

@@ -69,14 +69,9 @@ def evaluate(seen: Observation, queue: Queue | None, limits: TimeLeft) -> Iterat
 
 
 def _remedies(seen: Observation) -> Iterator[Remedy]:
-    oldest = max(
-        (row for row in seen.catalog.tables if row.frozen_xid_age is not None and row.kind == "r"),
-        key=lambda row: row.frozen_xid_age or 0,
-        default=None,
-    )
     yield from vacuum_oldest(
-        oldest,
-        age=(oldest.frozen_xid_age or 0) if oldest is not None else 0,
+        seen.catalog.tables,
+        lambda row: row.frozen_xid_age,
         database_age=seen.last.database.xid_age,
         function="age",
         column="relfrozenxid",

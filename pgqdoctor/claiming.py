@@ -80,11 +80,14 @@ def claim_of_plan(queue: Queue, plan: ReadPlan) -> SeenClaim | None:
     ) or next(iter(queue.claims), None)
 
 
+def statements_of(claims: Iterable[SeenClaim]) -> tuple[SeenStatement, ...]:
+    """Return the statements of claims, each once: one may make several claims."""
+    return tuple({one.seen.key: one.seen for one in claims}.values())
+
+
 def claims_per_second(queue: Queue) -> float:
     """Executions per second of the queue's claim statements."""
-    return queue.churn.per_second(
-        sum(one.calls for one in {claim.seen.key: claim.seen for claim in queue.claims}.values())
-    )
+    return queue.churn.per_second(sum(one.calls for one in statements_of(queue.claims)))
 
 
 def constants(queue: Queue) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -434,6 +437,36 @@ def _words(condition: str) -> frozenset[str]:
     return frozenset(re.findall(r'"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_$]*', condition))
 
 
+def text_evidence(seen: SeenStatement) -> Evidence:
+    """Return the claim's text as evidence."""
+    return Evidence(what="claim", value=shortened(seen.text, 300), unit="", source=seen.source)
+
+
+def in_vain_evidence(calls: int) -> Evidence:
+    """Return the claims of the window that found nothing as evidence."""
+    return Evidence(
+        what="claims that found nothing",
+        value=calls,
+        unit="calls",
+        source="pg_stat_statements, in the window",
+    )
+
+
+def ready_evidence(queue: Queue) -> tuple[Evidence, ...]:
+    """Return the ready jobs as evidence, nothing where they could not be looked at."""
+    probe = queue.probe
+    if probe is None or probe.ready_rows is None:
+        return ()
+    return (
+        Evidence(
+            what="ready jobs",
+            value=probe.ready_rows,
+            unit="rows",
+            source=f"bounded look: {queue.identity.ready_predicate}",
+        ),
+    )
+
+
 def dead_ms(plan: ReadPlan, walk: DeadWalk) -> float:
     """Return the part of the claim's measured time, in milliseconds, that goes with the buffers read for dead entries."""
     took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
@@ -447,7 +480,7 @@ def dead_core(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> float:
     time in it is the most that any part of them can have taken.
     """
     explained = claims_per_second(queue) * dead_ms(plan, walk) / 1000
-    timed_ms = sum(one.total_ms for one in {claim.seen.key: claim.seen for claim in queue.claims}.values())
+    timed_ms = sum(one.total_ms for one in statements_of(queue.claims))
     if timed_ms <= 0 or queue.churn.seconds <= 0:
         return explained
     in_vain = walk.unexplained_buffers / max(walk.buffers, 1)

@@ -1,8 +1,8 @@
 """Which remedies of a report make one script, and in which order. Pure; nothing here is ever executed.
 
 A remedy that two findings recommend appears once. A remedy that would overwrite what an earlier one sets is left out, and a
-remedy of a finding whose cause is treated before comes later: it may not be needed any more. What ends the work of others, changes
-their rows or reaches beyond the queue's own tables is a decision: a person takes it, and the script only prints it.
+remedy of a finding whose cause is treated before comes later: it may not be needed any more. What is lost for good or
+reaches beyond the queue's own tables is a decision: a person takes it, and the script only prints it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Step:
 
     ``after`` are keys of findings treated earlier that cause this one's: the step may not be needed any more.
     ``alternative`` says that the remedy before it cures the same. ``clashes`` says, in words, what of an earlier
-    step this one would overwrite; "" for nothing. ``decide`` says what a person has to decide before it runs, ``first`` what to make sure of before;
-    "" for nothing.
+    step this one would overwrite; "" for nothing. ``decide`` says what a person has to
+    decide before it runs, ``first`` what to make sure of before; "" for nothing.
     """
 
     remedy: Remedy

@@ -119,6 +119,20 @@ class Triage:
     """Checks that failed and say nothing, with their errors."""
     notes: tuple[str, ...]
 
+    @property
+    def left_waiting(self) -> QueueState | None:
+        """The first queue in which a job has waited for longer than the window, and none was taken."""
+        return next(
+            (
+                one
+                for one in self.queues
+                if one.state == "stopped"
+                and one.ready
+                and (one.oldest_age_s is None or one.oldest_age_s >= self.window.seconds)
+            ),
+            None,
+        )
+
 
 def triage(
     seen: Observation,

@@ -6,7 +6,7 @@ newest. varsup.c and multixact.c refuse new ids three million before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -106,9 +106,9 @@ def ending(coming: Forecast | None) -> str:
 
 
 def vacuum_oldest(
-    oldest: TableRow | None,
+    tables: Iterable[TableRow],
+    age_of: Callable[[TableRow], int | None],
     *,
-    age: int,
     database_age: int,
     function: str,
     column: str,
@@ -116,10 +116,15 @@ def vacuum_oldest(
     title: str,
     risk: str,
 ) -> Iterator[Remedy]:
-    """Vacuum the oldest table of the database, where the catalog read holds it (its age is ``age``); else say how to find it.
+    """Vacuum the oldest table of the database by ``age_of``, where the catalog read holds it; else say how to find it.
 
     ``function(database column)`` and ``function(c.column)`` give the ages; ``settings`` stand before the VACUUM.
     """
+    oldest, age = max(
+        ((row, age) for row in tables if row.kind == "r" and (age := age_of(row)) is not None),
+        key=lambda one: one[1],
+        default=(None, 0),
+    )
     falls = f"{function}({'datfrozenxid' if function == 'age' else 'datminmxid'}) falls"
     # The toast table of a table, which is not read, may be a little older than the table itself.
     if oldest is not None and age >= 0.95 * database_age:

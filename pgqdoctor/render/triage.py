@@ -14,7 +14,7 @@ from pgqdoctor.render.jsonout import written
 from pgqdoctor.render.text import NARROWEST, Paper
 
 if TYPE_CHECKING:
-    from pgqdoctor.triage import QueueState, Step, Triage
+    from pgqdoctor.triage import Step, Triage
 
 HEIGHT: Final = 24
 WIDEST: Final = 80
@@ -106,29 +106,15 @@ def _word(triage: Triage) -> str:
         return "INCOMPLETE"
     if not triage.queues:
         return "NO QUEUE FOUND"
-    if _left_waiting(triage) is not None:
+    if triage.left_waiting is not None:
         return "NO FAULT FOUND"
     return "HEALTHY AS FAR AS SEEN" if triage.not_seen else "HEALTHY"
-
-
-def _left_waiting(triage: Triage) -> QueueState | None:
-    """The first queue in which a job has waited for longer than the window, and none was taken."""
-    return next(
-        (
-            one
-            for one in triage.queues
-            if one.state == "stopped"
-            and one.ready
-            and (one.oldest_age_s is None or one.oldest_age_s >= triage.window.seconds)
-        ),
-        None,
-    )
 
 
 def _all_clear(triage: Triage) -> str:
     if not triage.queues:
         return "No queue was found, so nothing can be said."
-    waiting = _left_waiting(triage)
+    waiting = triage.left_waiting
     if waiting is not None:
         notices = "; pgqdoctor report lists the notices" if triage.verdict == "notice" else ""
         return (
