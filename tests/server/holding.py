@@ -6,11 +6,14 @@ import contextlib
 import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+
+from pgqdoctor.lab.server import ScratchServer
 
 _KEPT = re.compile(r"(\d+) are dead but not yet removable|(\d+) dead row versions cannot be removed yet")
 _CUTOFF = re.compile(r"removable cutoff: (\d+)|oldest xmin: (\d+)")
@@ -51,6 +54,17 @@ def churn(dsn: str, rounds: int = 40) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         for _ in range(rounds):
             connection.execute("UPDATE jobs SET attempts = attempts + 1 WHERE id <= 50")
+
+
+@contextlib.contextmanager
+def own_database(server: ScratchServer, called: str = "app") -> Iterator[str]:
+    """A database of a server that tests share, under a name that a second run of the same test does not meet; its DSN."""
+    name = f"{called} {uuid.uuid4().hex[:8]}"
+    dsn = server.create_database(name)
+    try:
+        yield dsn
+    finally:
+        run(server.dsn(), f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from pgqdoctor.lab.binaries import LOAD_PROGRAMS, SERVER_PROGRAMS, find_binaries
 from pgqdoctor.lab.load import Load, scenario_database
 from pgqdoctor.lab.scenario import Client, Scenario, load_scenario
 from pgqdoctor.lab.server import ScratchServer
+from tests.server.holding import own_database
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -60,18 +61,18 @@ def postmaster_pid(directory: Path) -> int:
 
 
 def test_server_listens_on_both_ways_with_its_settings(server: ScratchServer) -> None:
-    dsn = server.create_database("both ways")
     assert value(server.dsn(), "SHOW fsync") == "off"
     assert value(server.socket_dsn(), "SHOW wal_level") == "logical"
     assert value(server.dsn(), "SHOW max_prepared_transactions") == "10"
     assert value(server.dsn(), "SHOW server_encoding") == "UTF8"
-    assert value(dsn, "SELECT current_database()") == "both ways"
+    with own_database(server, "both ways") as dsn:
+        assert str(value(dsn, "SELECT current_database()")).startswith("both ways ")
 
 
 def test_pg_stat_statements_is_there_where_the_installation_has_it(server: ScratchServer) -> None:
     assert server.binaries.library("pg_stat_statements") is not None, "the lab's wheel and packages ship it"
-    dsn = server.create_database("statements")
-    assert value(dsn, "SELECT count(*) >= 0 FROM pg_stat_statements") is True
+    with own_database(server) as dsn:
+        assert value(dsn, "SELECT count(*) >= 0 FROM pg_stat_statements") is True
 
 
 def test_settings_override_and_restart_keeps_the_port() -> None:
@@ -114,6 +115,7 @@ def test_server_and_load_end_with_their_parent(how: signal.Signals) -> None:
         from pgqdoctor.lab.load import Load
         from pgqdoctor.lab.scenario import load_scenario
         from pgqdoctor.lab.server import ScratchServer
+from tests.server.holding import own_database
         with ScratchServer() as server:
             with Load(load_scenario("healthy-heartbeat"), server.create_database("app")) as load:
                 print(server.socket_dir.parent, load.directory, flush=True)
@@ -237,9 +239,11 @@ def test_a_client_that_fails_at_once_stops_the_start(server: ScratchServer) -> N
 
 def test_a_failing_setup_names_the_statement(server: ScratchServer) -> None:
     scenario = replace(load_scenario("healthy-skip-locked"), setup="SELECT 1; SELECT * FROM missing_table;")
-    dsn = server.create_database("failing_setup")
-    with pytest.raises(
-        PgqdoctorError, match=r"setup\.sql .*missing_table.*\(in: SELECT \* FROM missing_table\)"
+    with (
+        own_database(server) as dsn,
+        pytest.raises(
+            PgqdoctorError, match=r"setup\.sql .*missing_table.*\(in: SELECT \* FROM missing_table\)"
+        ),
     ):
         Load(scenario, dsn).start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -482,7 +483,7 @@ ON = "ALTER TABLE jobs SET (autovacuum_enabled = on, autovacuum_vacuum_threshold
 
 
 def prepared(server: ScratchServer, name: str) -> str:
-    dsn = server.create_database(name)
+    dsn = server.create_database(f"{name}_{uuid.uuid4().hex[:8]}")
     run(dsn, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", JOBS)
     return dsn
 

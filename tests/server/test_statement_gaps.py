@@ -13,6 +13,7 @@ from pgqdoctor.engine import diagnose
 from pgqdoctor.lab.server import ScratchServer
 from pgqdoctor.observation import Lack, Observation
 from tests.server.attempts_queue import CLAIM, SETUP
+from tests.server.holding import own_database
 
 CLAIM_CHECKS = {"claim-unguarded", "claim-unbounded", "claim-isolation", "claim-empty-polls"}
 SMALL = 100
@@ -114,26 +115,26 @@ def test_a_reset_during_the_window_is_told(crowded: str, monkeypatch: pytest.Mon
 
 
 def test_one_text_that_is_no_utf8_is_told_with_the_database_it_came_from(small: ScratchServer) -> None:
+    name = f"legacy_{uuid.uuid4().hex[:8]}"
     run(
         small.dsn(),
-        "CREATE DATABASE legacy ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+        f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
     )
-    legacy, dsn = small.dsn("legacy"), small.create_database("modern")
-    try:
+    legacy = small.dsn(name)
+    with own_database(small) as dsn:
         run(dsn, SETUP, CLAIM)
         with psycopg.connect(legacy, autocommit=True, client_encoding="SQL_ASCII") as worker:
             worker.execute(b'SELECT 1 AS "caf\xe9"')
         seen = look(dsn, "public.jobs")
         (gap,) = lacks(seen, "statements")
-        assert "another encoding: legacy" in gap.reason
+        assert f"another encoding: {name}" in gap.reason
         assert skipped(seen).keys() >= CLAIM_CHECKS
         assert not diagnose(seen).crashed
         cure = (gap.grant or "").partition(" (")[0]
         assert cure.startswith("SELECT pg_stat_statements_reset(0, ")
         run(dsn, cure, CLAIM)
         assert not lacks(look(dsn, "public.jobs"), "statements"), "the statement of the hint cures it"
-    finally:
-        run(small.dsn(), "DROP DATABASE legacy WITH (FORCE)", "DROP DATABASE modern WITH (FORCE)")
+    run(small.dsn(), f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def test_an_extension_of_another_database_or_schema(crowded: str) -> None:
