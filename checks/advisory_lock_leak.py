@@ -18,6 +18,7 @@ from pgqdoctor.check import Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation, Reading
 from pgqdoctor.queue import Queue
+from pgqdoctor.sampled import sampled
 from pgqdoctor.words import count, duration, plural
 
 Key = tuple[int | None, int | None]
@@ -39,9 +40,7 @@ class Limits:
 def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator[Finding]:
     """Report locks that idle sessions kept through the window and that others wait for, or that pile up."""
     first, last = _held(seen.first), _held(seen.last)
-    busy = {one.pid for sample in seen.samples for one in sample.sessions} | {
-        row.pid for row in seen.last.sessions
-    }
+    busy = sampled(seen).pids | {row.pid for row in seen.last.sessions}
     waits: dict[int, float] = {}
     for row in seen.last.locks:
         if row.locktype == "advisory" and not row.granted and (row.wait_age_s or 0.0) >= limits.wait_s:

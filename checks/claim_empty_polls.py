@@ -19,6 +19,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.predicates import allowed_values, flat
 from pgqdoctor.queue import Queue
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.sqlwords import KINDS
 from pgqdoctor.statements import SeenStatement
@@ -171,11 +172,8 @@ def _kinds_asked(queue: Queue) -> tuple[str, frozenset[str] | None] | None:
 
 def _held_open(seen: Observation) -> bool:
     """Tell whether a transaction that wrote was open all the while."""
-    return any(
-        one.xid_age is not None and (one.xact_age_s or 0.0) >= seen.seconds
-        for sample in seen.samples
-        for one in sample.sessions
-    )
+    oldest_s = sampled(seen).oldest_writer_s
+    return oldest_s is not None and oldest_s >= seen.seconds
 
 
 def _other_kinds(queue: Queue, statements: tuple[SeenStatement, ...], calls: int) -> Finding:

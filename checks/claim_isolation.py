@@ -17,6 +17,7 @@ from pgqdoctor.check import CLAIMS, COUNTERS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlread import read_sql, text_fingerprint
 from pgqdoctor.words import percent, rate
 
@@ -110,15 +111,15 @@ def _of_claiming_sessions(seen: Observation, queue: Queue) -> tuple[str | None, 
     claims |= {text_fingerprint(one.statement.text) for one in queue.function_claims}
     takes = {place for place, text in enumerate(seen.texts) if text_fingerprint(text) in claims}
     read = {place: read_sql(text).statements for place, text in enumerate(seen.texts)}
-    claimed: set[int] = set()
-    strict: dict[int, str] = {}
-    for sample in seen.samples:
-        for one in sample.sessions:
-            if one.text in takes:
-                claimed.add(one.pid)
-            for statement in read.get(one.text, ()):
-                if statement.isolation in STRICT:
-                    strict[one.pid] = statement.isolation or ""
+    pids_of = sampled(seen).pids_of_text
+    claimed = {pid for place in takes for pid in pids_of.get(place, ())}
+    strict = {
+        pid: statement.isolation
+        for place, statements in read.items()
+        for statement in statements
+        if statement.isolation in STRICT
+        for pid in pids_of.get(place, ())
+    }
     both = claimed & set(strict)
     if not both or len(both) < len(claimed) / 2:
         return None, "", None

@@ -23,6 +23,7 @@ from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import ForeignKeyRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, percent
@@ -179,9 +180,8 @@ def _waiting(
                         writes.setdefault(place, key)
     waits = [
         (writes[session.text], session.pid)
-        for sample in seen.samples
-        for session in sample.sessions
-        if session.text in writes and session.wait_type == "Lock" and session.wait_event in ROW_WAITS
+        for session in sampled(seen).waiting("Lock", *ROW_WAITS)
+        if session.text in writes
     ]
     if not waits:
         return None, 0.0, ()

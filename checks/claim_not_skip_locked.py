@@ -20,6 +20,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import claims as lint_claims
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue, SeenClaim
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlfacts import Statement
 from pgqdoctor.words import count, percent, rate, shortened
 
@@ -261,14 +262,12 @@ def _around(seen: Observation, queue: Queue, limits: Limits) -> Finding | None:
     }
     pids: set[int] = set()
     waiting: Counter[int] = Counter()
-    busy = 0
-    for sample in seen.samples:
-        for one in sample.sessions:
-            busy += one.state == "active"
-            how = takes.get(one.text)
-            if how is not None and one.wait_type == "Lock" and one.wait_event == WAITS[how]:
-                waiting[one.text] += 1
-                pids.add(one.pid)
+    busy = sampled(seen).active
+    for one in sampled(seen).waiting("Lock", *dict.fromkeys(WAITS.values())):
+        how = takes.get(one.text)
+        if how is not None and one.wait_event == WAITS[how]:
+            waiting[one.text] += 1
+            pids.add(one.pid)
     if not waiting or not seen.samples:
         return None
     place, _ = waiting.most_common(1)[0]

@@ -18,7 +18,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.sqlfacts import Statement
 from pgqdoctor.sqlread import read_sql
-from pgqdoctor.transactions import SeenTransaction, seen_transactions
+from pgqdoctor.transactions import SeenTransaction, idle_transactions
 from pgqdoctor.words import count, duration, plural, shortened
 
 
@@ -45,7 +45,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     """Accuse transactions that touched job rows and then idled for seconds."""
     held = [
         one
-        for one in seen_transactions(seen)
+        for one in idle_transactions(seen)
         if one.writes and one.idle_s >= limits.idle_s and _claims(seen, queue, one)
     ]
     if not held:

@@ -15,9 +15,10 @@ from pgqdoctor import remedy
 from pgqdoctor.check import ACTIVITY, Check
 from pgqdoctor.claimguards import PAIRED, calls_of
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
-from pgqdoctor.observation import Observation, SampledSession
+from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TriggerRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlfacts import RowLock, Statement, TableName, Write
 from pgqdoctor.sqlread import read_function, read_sql
 from pgqdoctor.sqlrewrite import quote_ident
@@ -53,21 +54,19 @@ class Source:
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Accuse the small table whose row the queue's sessions wait for."""
     at_work = {one.session.pid for one in queue.sessions}
-    active, blamed, tuple_waits = 0, Counter[TableName](), Counter[TableName]()
+    active, blamed, tuple_waits = sampled(seen).active, Counter[TableName](), Counter[TableName]()
     sources: dict[TableName, Source] = {}
     triggered = _from_triggers(queue)
-    for sample in seen.samples:
-        for session in sample.sessions:
-            if session.state != "active":
-                continue
-            active += 1
-            if session.wait_type != "Lock" or session.wait_event not in ("tuple", "transactionid"):
-                continue
-            source = _source(seen, queue, session, triggered, at_work)
-            if source is not None:
-                blamed[source.table] += 1
-                tuple_waits[source.table] += session.wait_event == "tuple"
-                sources[source.table] = source
+    of_text: dict[tuple[int, bool], Source | None] = {}
+    for session in sampled(seen).waiting("Lock", "tuple", "transactionid"):
+        asked = session.text, session.pid in at_work
+        if asked not in of_text:
+            of_text[asked] = _source(seen, queue, session.text, triggered, works=asked[1])
+        source = of_text[asked]
+        if source is not None:
+            blamed[source.table] += 1
+            tuple_waits[source.table] += session.wait_event == "tuple"
+            sources[source.table] = source
     for table, waits in blamed.most_common(1):
         share = waits / active
         rows = _rows(queue, table)
@@ -130,17 +129,18 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
 
 
 def _source(
-    seen: Observation, queue: Queue, session: SampledSession, triggered: Source | None, at_work: set[int]
+    seen: Observation, queue: Queue, text: int, triggered: Source | None, *, works: bool
 ) -> Source | None:
-    if session.text < 0:
+    """Return what a session waits for with that text; ``works`` is true where it was seen at work on the queue."""
+    if text < 0:
         return None
-    for statement in read_sql(seen.texts[session.text]).statements:
+    for statement in read_sql(seen.texts[text]).statements:
         other = _update_elsewhere(queue, statement) or _lock_elsewhere(queue, statement)
         if other is not None:
             locks = isinstance(other, RowLock)
             return (
                 Source(table=other.table, trigger=None, statement=statement.text, locks=locks)
-                if session.pid in at_work or _goes_with(seen, queue, seen.texts[session.text])
+                if works or _goes_with(seen, queue, seen.texts[text])
                 else None
             )
         # Claims that wait are row locks of the queue itself: another check speaks about those.

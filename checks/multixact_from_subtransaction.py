@@ -20,6 +20,7 @@ from pgqdoctor.multixacts import Activity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import FunctionRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlcombine import one_statement
 from pgqdoctor.sqlfacts import FunctionBody, Statement
 from pgqdoctor.sqlread import read_function
@@ -206,12 +207,8 @@ def _utility_hidden(seen: Observation) -> bool:
 
 def _as_sent(seen: Observation, one: SeenStatement) -> str:
     """The statement with its literals, where a session showed it so; else as pg_stat_statements keeps it."""
-    if one.query_id is not None:
-        for sample in seen.samples:
-            for session in sample.sessions:
-                if session.query_id == one.query_id and session.text >= 0:
-                    return seen.texts[session.text]
-    return one.statement.text
+    sent = sampled(seen).texts_of_query.get(one.query_id, ()) if one.query_id is not None else ()
+    return seen.texts[sent[0]] if sent else one.statement.text
 
 
 def _evidence(

@@ -18,6 +18,7 @@ from pgqdoctor.check import Check
 from pgqdoctor.finding import Evidence, Finding, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
+from pgqdoctor.sampled import sampled
 from pgqdoctor.words import count, percent
 
 WAITS = frozenset(
@@ -129,17 +130,14 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
 
 def _waits(seen: Observation, *, content: bool) -> tuple[int, Counter[str]]:
     """Samples of active sessions, and of those that wait for a MultiXact cache by event."""
-    active = 0
-    waits: Counter[str] = Counter()
-    for sample in seen.samples:
-        for session in sample.sessions:
-            if session.state != "active":
-                continue
-            active += 1
-            kind, event = session.wait_type or "", session.wait_event or ""
-            if (kind == "LWLock" and event in WAITS) or (content and (kind, event) in CONTENT_WAITS):
-                waits[f"{kind}:{event}"] += 1
-    return active, waits
+    waits = Counter(
+        {
+            f"{kind}:{event}": len(found)
+            for (kind, event), found in sampled(seen).active_at.items()
+            if (kind == "LWLock" and event in WAITS) or (content and (kind, event) in CONTENT_WAITS)
+        }
+    )
+    return sampled(seen).active, waits
 
 
 def _oldest(seen: Observation) -> float | None:

@@ -17,6 +17,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import FunctionRow, LockRow, TriggerRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, percent, rate, shortened
@@ -38,9 +39,9 @@ class Limits:
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
     """Accuse the queue's notifying trigger or statements where commits wait for the lock."""
-    active = [one for sample in seen.samples for one in sample.sessions if one.state == "active"]
-    waiting = [one for one in active if one.wait_type == "Lock" and one.wait_event == "object"]
-    share = len(waiting) / len(active) if active else 0.0
+    active = sampled(seen).active
+    waiting = list(sampled(seen).waiting("Lock", "object"))
+    share = len(waiting) / active if active else 0.0
     if len(waiting) < limits.samples or share < limits.waiting:
         return
     lock = [row for row in (*seen.first.locks, *seen.last.locks) if _is_notify(row)]

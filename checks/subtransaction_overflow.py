@@ -17,6 +17,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import SessionRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.words import count, duration, percent, shortened
 
 WAITS = frozenset({"SubtransSLRU", "SubtransBuffer"})
@@ -43,9 +44,9 @@ def evaluate(seen: Observation, queue: Queue | None, limits: Limits) -> Iterator
     """Report many lookups, with the session whose subtransactions overflowed where it was seen."""
     _, hits, reads = multixacts.slru_growth(seen, "subtransaction")
     lookups = hits / seen.seconds if seen.seconds > 0 else 0.0
-    active = [one for sample in seen.samples for one in sample.sessions if one.state == "active"]
-    waiting = sum(1 for one in active if one.wait_type == "LWLock" and one.wait_event in WAITS)
-    share = waiting / len(active) if active else 0.0
+    active = sampled(seen).active
+    waiting = sum(1 for _ in sampled(seen).waiting("LWLock", *WAITS))
+    share = waiting / active if active else 0.0
     waits_hurt = waiting >= limits.samples and share >= limits.critical_waiting
     if lookups < limits.lookups and not waits_hurt:
         return

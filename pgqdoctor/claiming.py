@@ -15,6 +15,7 @@ from pgqdoctor.planfacts import ClaimPlanFacts, DeadWalk
 from pgqdoctor.predicates import allowed_values, flat, predicate_conditions, predicate_values
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.rows import ColumnRow, IndexRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlfacts import Claim, Condition, OrderKey, Read
 from pgqdoctor.sqlread import read_predicate, read_sql
 from pgqdoctor.sqlrewrite import quote_ident
@@ -521,12 +522,7 @@ def literal_limit(seen: Observation, one: SeenClaim) -> int | None:
     sent = [
         row.query for row in (*seen.first.sessions, *seen.last.sessions) if row.query_id == one.seen.query_id
     ]
-    sent += [
-        seen.texts[session.text]
-        for sample in seen.samples
-        for session in sample.sessions
-        if session.query_id == one.seen.query_id and session.text >= 0
-    ]
+    sent += [seen.texts[place] for place in sampled(seen).texts_of_query.get(one.seen.query_id, ())]
     found = {
         claim.limit
         for text in dict.fromkeys(text for text in sent if text)

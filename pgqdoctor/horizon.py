@@ -252,7 +252,7 @@ def _elsewhere(observation: Observation) -> tuple[Holder, ...]:
     moment of the window.
     """
     before = {xid: one.age for xid, one in _owners(observation.first).items()}
-    lags = [max(map(_age, _holding(sample)), default=0) for sample in observation.samples]
+    lags = _lags(observation)
     found = [
         one
         for xid, one in _owners(observation.last).items()
@@ -269,10 +269,7 @@ def least_age(observation: Observation) -> int:
 
     Sessions of the database alone are sampled; slots and standbys come from the readings.
     """
-    return min(
-        (max(map(_age, _holding(sample)), default=0) for sample in observation.samples),
-        default=0,
-    )
+    return min(_lags(observation), default=0)
 
 
 @once
@@ -292,11 +289,9 @@ def _crowd(observation: Observation, kind_of: Callable[[Observation, SampledSess
     blocked: Counter[str] = Counter()
     at_once: Counter[str] = Counter()
     longest: dict[str, float] = defaultdict(float)
-    lags: list[int] = []
+    lags = _lags(observation)
     last: dict[str, tuple[SampledSession, ...]] = {}
-    for sample in observation.samples:
-        holding = _holding(sample)
-        lags.append(_age(holding[0]) if holding else 0)
+    for sample, holding in zip(observation.samples, _held(observation), strict=True):
         if not holding:
             continue
         leader = holding[0]
@@ -343,6 +338,17 @@ def _by_statement(observation: Observation, session: SampledSession) -> str:
 
 def _by_application(observation: Observation, session: SampledSession) -> str:
     return "".join(letter for letter in session.application if not letter.isdigit())
+
+
+@once
+def _held(observation: Observation) -> tuple[list[SampledSession], ...]:
+    return tuple(_holding(sample) for sample in observation.samples)
+
+
+@once
+def _lags(observation: Observation) -> tuple[int, ...]:
+    """The age in transactions that the horizon had in each sample."""
+    return tuple(_age(holding[0]) if holding else 0 for holding in _held(observation))
 
 
 def _holding(sample: Sample) -> list[SampledSession]:

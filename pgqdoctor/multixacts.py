@@ -18,6 +18,7 @@ from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation, SampledSession
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import MultixactRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlfacts import TableName
 from pgqdoctor.sqlread import read_sql
 
@@ -150,7 +151,7 @@ def makers(seen: Observation, queue: Queue, kind: Kind, also: Collection[TableNa
 
     ``also`` names tables beside the queue, such as its children by a foreign key, that count as the queue.
     """
-    here = {session.pid for sample in seen.samples for session in sample.sessions}
+    here = sampled(seen).pids
     at_queue = {(one.at, one.session.pid) for one in queue.sessions}
     counted = Counter[str]()
     for at, row, sessions in _looks(seen, kind):

@@ -14,6 +14,7 @@ from pgqdoctor import vacuuming
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.rows import TableRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.words import count, duration, plural
 
 PAGE_BYTES: Final = 8192
@@ -89,13 +90,7 @@ def page_room(seen: Observation, queue: Queue, *, least: int = 50, most: int = 9
     updated = sum(row.updated for row in queue.counters)
     life = updated / inserted if inserted else None
     pages = max(sum(leaf.pages for leaf in queue.leaves), 1)
-    ages = [
-        one.xact_age_s
-        for sample in seen.samples
-        for one in sample.sessions
-        if one.xact_age_s is not None and not one.vacuuming
-    ]
-    lag = max(LEAST_LAG_S, max(ages, default=0.0))
+    lag = max(LEAST_LAG_S, sampled(seen).oldest_s)
     meanwhile = queue.churn.per_second(queue.churn.updated) * lag / pages
     spare = math.ceil(1 + meanwhile)
     if life is not None:

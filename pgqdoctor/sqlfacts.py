@@ -179,6 +179,10 @@ class Statement:
     returns: bool = False
     """True where its rows reach whoever sent it: a SELECT, or RETURNING at the top."""
 
+    def __hash__(self) -> int:
+        """Hash the text alone: statements are looked up by the thousand, and equal ones have one text."""
+        return hash(self.text)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pgqdoctor.names import Names, columns_used
 from pgqdoctor.observation import Observation, QueueIdentity, Reading, SampledSession
 from pgqdoctor.rows import StatementCounterRow
+from pgqdoctor.sampled import sampled
 from pgqdoctor.sqlfacts import Statement
 from pgqdoctor.sqlread import may_concern_queue, read_sql, text_fingerprint
 
@@ -193,10 +194,9 @@ class StatementBook:
         """Return the claims that sessions showed with their constants, by query id."""
         seen = self._seen
         texts = {
-            (session.query_id, seen.texts[session.text])
-            for sample in seen.samples
-            for session in sample.sessions
-            if session.query_id is not None and session.text >= 0
+            (query_id, seen.texts[place])
+            for query_id, places in sampled(seen).texts_of_query.items()
+            for place in places
         } | {
             (row.query_id, row.query)
             for reading in (seen.first, seen.last)

@@ -1,13 +1,15 @@
-"""Transactions as the samples of a window show them: how long each stayed open, how long it idled, at what it was seen."""
+"""Transactions that idled, as the samples of a window show them: how long each stayed open, how long it idled, at what it was seen."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.observation import Observation, SampledSession
 from pgqdoctor.once import once
 
+IDLE: Final = "idle in transaction"
 SAME_START_S: Final = 0.05
 """Two samples of one backend belong to one transaction where its start, now minus age, agrees to this many seconds: the
 age is taken some rows later than the sample's time."""
@@ -38,8 +40,8 @@ class SeenTransaction:
 
 
 @once
-def seen_transactions(seen: Observation) -> tuple[SeenTransaction, ...]:
-    """Return the transactions that the samples caught, in the order of their first sight."""
+def idle_transactions(seen: Observation) -> tuple[SeenTransaction, ...]:
+    """Return the transactions that the samples caught idle once at least, in the order in which they were seen to end."""
     open_ones: dict[int, list[tuple[float, SampledSession]]] = {}
     found: list[SeenTransaction] = []
     for sample in seen.samples:
@@ -48,13 +50,14 @@ def seen_transactions(seen: Observation) -> tuple[SeenTransaction, ...]:
                 continue
             known = open_ones.get(session.pid)
             if known and abs(_start(*known[-1]) - (sample.at - session.xact_age_s)) > SAME_START_S:
-                found.append(_joined(known))
+                found.extend(_joined(known))
                 known = None
             if known:
                 known.append((sample.at, session))
             else:
                 open_ones[session.pid] = [(sample.at, session)]
-    found.extend(_joined(known) for known in open_ones.values())
+    for known in open_ones.values():
+        found.extend(_joined(known))
     return tuple(found)
 
 
@@ -62,15 +65,17 @@ def _start(at: float, session: SampledSession) -> float:
     return at - (session.xact_age_s or 0.0)
 
 
-def _joined(looks: list[tuple[float, SampledSession]]) -> SeenTransaction:
+def _joined(looks: list[tuple[float, SampledSession]]) -> Iterator[SeenTransaction]:
     at, last = looks[-1]
-    idle = [one for _, one in looks if (one.state or "").startswith("idle in transaction")]
-    return SeenTransaction(
+    idle = [one for _, one in looks if one.state is not None and one.state.startswith(IDLE)]
+    if not idle:
+        return
+    yield SeenTransaction(
         pid=last.pid,
         application=last.application,
         seconds=last.xact_age_s or 0.0,
         idle_s=max((one.state_age_s or 0.0 for one in idle), default=0.0),
-        idle=(last.state or "").startswith("idle in transaction"),
+        idle=bool(idle) and idle[-1] is last,
         last_seen=at,
         writes=any(one.xid_age is not None for _, one in looks),
         texts=tuple(dict.fromkeys(one.text for _, one in looks if one.text >= 0)),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import statistics
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -23,16 +25,19 @@ from pgqdoctor.frames import Frame, frame_of
 from pgqdoctor.lab.server import ScratchServer
 from pgqdoctor.live import LinkState
 from pgqdoctor.observation import Observation
+from pgqdoctor.pulse import Pulse
 from pgqdoctor.tui.app import PANES, DoctorApp
 from pgqdoctor.tui.messages import FeedPosted
 from pgqdoctor.tui.views.picture import Picture, picture
 from tests.tui.crowd import crowd
-from tests.tui.staged import StagedFeed, app_staged, snapshot_staged
+from tests.tui.staged import StagedFeed, app_staged
 
 SESSIONS = 500
 QUEUES = 20
 ROUNDS = 10
 QUIET_S = 0.2
+INTERVAL_S, MOMENTS = 2.0, 1800
+"""An hour of moments at the interval that ``top`` has by default: its plots are the fullest then."""
 Measured = Iterator[tuple[str, float]]
 
 
@@ -59,41 +64,73 @@ def _median(work: Any) -> float:
     return 1000 * statistics.median(once() for _ in range(3))
 
 
-def snapshot_of(frame: Frame) -> Snapshot[Picture]:
-    """The frame as a feed posts it."""
-    staged = snapshot_staged("idle-snapshot")
+def snapshot_of(frame: Frame, turn: int) -> Snapshot[Picture]:
+    """The frame as a feed posts it after an hour, ``turn`` moments later than the first of them; its numbers differ."""
+    at = frame.pulse.at + turn * INTERVAL_S
+    pulses = tuple(_pulse(frame, at - (MOMENTS - 1 - number) * INTERVAL_S) for number in range(MOMENTS))
+    seen = frame.observation
+    later = replace(seen, last=replace(seen.last, at=at))
     return Snapshot(
-        shown=picture(frame),
-        number=staged.number,
-        first=0,
-        last=staged.last,
+        shown=picture(replace(frame, observation=later, pulse=pulses[-1])),
+        number=MOMENTS + turn,
+        first=turn,
+        last=MOMENTS + turn,
         newest=True,
-        pulses=staged.pulses,
+        pulses=pulses,
     )
 
 
+@cache
+def _wave(at: float) -> float:
+    return 100.0 + 50.0 * math.sin(at / 600.0) + at * 37.0 % 23.0
+
+
+def _pulse(frame: Frame, at: float) -> Pulse:
+    """Numbers that go up and down, and never stand still."""
+    wave = _wave(at)
+    queues = tuple(
+        replace(
+            one,
+            ready=int(wave),
+            dead=int(1000 * wave),
+            claimed_per_s=wave,
+            finished_per_s=wave - 3.0,
+            enqueued_per_s=wave + 3.0,
+            buffers=int(wave),
+            oldest_s=wave / 10.0,
+            hot_ratio=wave / 200.0,
+        )
+        for one in frame.pulse.queues
+    )
+    return replace(frame.pulse, at=at, queues=queues)
+
+
 class Painted:
-    """When the application last wrote to its terminal: what a person sees, without the test driver's own waiting."""
+    """When the application wrote to its terminal: what a person sees, without the test driver's own waiting."""
 
     def __init__(self, app: DoctorApp) -> None:
-        self.at = 0.0
+        self._times: list[float] = []
         self._display = app._display
         app._display = self  # type: ignore[method-assign]
 
     def __call__(self, screen: Any, renderable: Any) -> None:
         self._display(screen, renderable)
-        self.at = time.perf_counter()
+        self._times.append(time.perf_counter())
 
-    async def after(self, began: float) -> float:
-        """Wait until nothing was painted for QUIET_S, and return the seconds from ``began`` to the last paint."""
-        while self.at < began or time.perf_counter() - self.at < QUIET_S:
+    async def after(self, began: float) -> tuple[float, float]:
+        """Wait until nothing was painted for QUIET_S; return the seconds from ``began`` to the first paint and to the last."""
+        while (
+            not (since := [at for at in self._times if at >= began])
+            or time.perf_counter() - since[-1] < QUIET_S
+        ):
             await asyncio.sleep(0.005)
-        return self.at - began
+        self._times = []
+        return since[0] - began, since[-1] - began
 
 
 async def _interface(seen: Observation, frame: Frame) -> list[tuple[str, float]]:
-    snapshot = snapshot_of(frame)
-    app = app_staged(StagedFeed(LinkState(kind="connected"), snapshot))
+    moments = [snapshot_of(frame, turn) for turn in range(ROUNDS)]
+    app = app_staged(StagedFeed(LinkState(kind="connected"), moments[0]))
     found = []
     async with app.run_test(size=(200, 60)) as pilot:
         await pilot.pause()
@@ -101,12 +138,8 @@ async def _interface(seen: Observation, frame: Frame) -> list[tuple[str, float]]
         for number, pane in enumerate(PANES, 1):
             await pilot.press(str(number))
             spent = []
-            for turn in range(ROUNDS):
-                # A window that ends later: what is on the screen changes with it.
-                later = replace(
-                    snapshot, shown=picture(replace(frame, pulse=replace(frame.pulse, at=float(turn))))
-                )
-                began, worked = time.perf_counter(), time.thread_time()
+            for later in moments:
+                worked = time.thread_time()
                 app.post_message(FeedPosted(later))
                 await asyncio.sleep(QUIET_S)
                 spent.append(time.thread_time() - worked)
@@ -118,16 +151,27 @@ async def _interface(seen: Observation, frame: Frame) -> list[tuple[str, float]]
                 picture(frame_of(seen))
 
         thread = threading.Thread(target=busy)
-        for what, background in (("", False), (" while windows are judged without a break", True)):
+        keys = [str(number) for number in range(1, len(PANES) + 1)]
+        for what, fresh, background in (
+            (" (the same data)", False, False),
+            (" (new data since the screen was left)", True, False),
+            (" (new data, and windows are judged without a break)", True, True),
+        ):
             if background:
                 thread.start()
-            times = []
+            first, last = [], []
             for turn in range(ROUNDS * len(PANES)):
+                if fresh:
+                    app.post_message(FeedPosted(moments[turn % ROUNDS]))
+                    await asyncio.sleep(QUIET_S)
                 began = time.perf_counter()
-                app.post_message(Key(str(turn % len(PANES) + 1), None))
-                times.append(await painted.after(began))
-            found.append((f"top: key to screen, median{what}", 1000 * statistics.median(times)))
-            found.append((f"top: key to screen, slowest of {len(times)}{what}", 1000 * max(times)))
+                app.post_message(Key(keys[turn % len(keys)], None))
+                shown, done = await painted.after(began)
+                first.append(shown)
+                last.append(done)
+            for which, times in (("screen", first), ("last change of the screen", last)):
+                found.append((f"top: key to {which}, median{what}", 1000 * statistics.median(times)))
+                found.append((f"top: key to {which}, slowest of {len(times)}{what}", 1000 * max(times)))
         stopped.set()
         thread.join()
     return found

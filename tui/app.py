@@ -328,6 +328,8 @@ class DoctorApp(App[None]):
             self.query_one(PaneTabs).mark(pane)
             self._show()
             self.pane.take_focus()
+        # A screen that was never laid out could only guess how wide its parts are.
+        self.call_after_refresh(self._show)
 
     @on(PaneWanted)
     def _pane_wanted(self, event: PaneWanted) -> None:

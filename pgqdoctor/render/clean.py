@@ -45,6 +45,8 @@ def statement(sql: str) -> CleanSql:
 
 
 def _without_controls(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(map(_shown, _ESCAPE_SEQUENCE.sub("", text)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pgqdoctor.sqltext import Unparsable, parse, scan, split
 
 
@@ -19,6 +21,7 @@ def breaks_inside_token(sql: str) -> bool:
     return any("\n" in sql[token.start : token.end + 1] for token in tokens)
 
 
+@lru_cache(maxsize=256)
 def wrapped_sql(sql: str, *, width: int) -> str:
     """Return one statement in lines of about ``width`` columns; what cannot be parsed comes back as it is."""
     from pglast.stream import IndentedStream

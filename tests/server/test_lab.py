@@ -115,7 +115,6 @@ def test_server_and_load_end_with_their_parent(how: signal.Signals) -> None:
         from pgqdoctor.lab.load import Load
         from pgqdoctor.lab.scenario import load_scenario
         from pgqdoctor.lab.server import ScratchServer
-from tests.server.holding import own_database
         with ScratchServer() as server:
             with Load(load_scenario("healthy-heartbeat"), server.create_database("app")) as load:
                 print(server.socket_dir.parent, load.directory, flush=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -289,10 +290,11 @@ class TestServerTrouble:
                     os.kill(pid, signals.SIGCONT)
 
     def test_the_first_connection_may_come_late(self, server: ScratchServer) -> None:
-        with polled(server.dsn("late")) as (_, heard):
+        name = f"late_{uuid.uuid4().hex[:8]}"
+        with polled(server.dsn(name)) as (_, heard):
             told = heard.wait(lambda one: isinstance(one, LinkState) and one.reason != "")
             assert told.kind == "connecting"
-            make_queue(server.create_database("late"))
+            make_queue(server.create_database(name))
             heard.wait(beats)
 
 

@@ -12,7 +12,7 @@ from pgqdoctor.tui.views.claim import claim_views
 from pgqdoctor.tui.views.findings import finding_views
 from pgqdoctor.tui.views.horizon import forbidden, horizon_view, lock_lines, undone
 from pgqdoctor.tui.views.knobs import PARTS, knobs_views
-from pgqdoctor.tui.views.overview import finding_lines, head, ordered, queue_lines, remarks, series
+from pgqdoctor.tui.views.overview import finding_lines, head, moments, ordered, queue_lines, remarks, series
 from pgqdoctor.tui.views.waits import columns, stacked, waits_view
 from tests.tui.staged import NAMES, frame_staged, history_of, snapshot_staged
 
@@ -107,10 +107,10 @@ def test_what_could_not_be_looked_at_is_said() -> None:
 
 def test_series_has_gaps_where_a_queue_was_not_there() -> None:
     pulses = snapshot_staged("healthy-two-queues").pulses
-    known = series(pulses, "public.emails", "dead")
+    known = series(moments(pulses, "public.emails"), "dead")
     assert len(known) == len(pulses)
     assert all(one is not None for one in known)
-    assert set(series(pulses, "public.other", "dead")) == {None}
+    assert set(series(moments(pulses, "public.other"), "dead")) == {None}
 
 
 def test_waits_tell_groups_events_statements_and_applications() -> None:

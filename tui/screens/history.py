@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from textual.app import ComposeResult
-from textual.containers import Grid as GridBox
+from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.screens.pane import Choice, Pane
-from pgqdoctor.tui.views.overview import series
+from pgqdoctor.tui.views.overview import moments, series
 from pgqdoctor.tui.views.picture import Picture
-from pgqdoctor.tui.widgets.plot import Line, Plot
+from pgqdoctor.tui.widgets.plot import Line, Plot, Turn
 
 PLOTS = (
     (
@@ -27,6 +27,8 @@ PLOTS = (
     ("dead", "dead rows", (("dead", "dead"),)),
     ("hot", "HOT ratio", (("HOT", "hot_ratio"),)),
 )
+DRAWING_S = 0.02
+"""A key has 100 ms to the screen, and everything but the plots takes 30 of them, or 60 while a window is judged."""
 SMALL = 4
 """Plots on a screen of 80 columns; the wider ones show all."""
 
@@ -37,7 +39,7 @@ class HistoryPane(Pane):
     DEFAULT_CSS = """
     HistoryPane { layout: vertical; }
     HistoryPane #history-said { height: auto; padding: 0 1; }
-    HistoryPane #plots { grid-size: 2; height: 1fr; }
+    HistoryPane #plots { layout: grid; grid-size: 2; height: 1fr; }
     """
 
     can_focus = True
@@ -45,7 +47,7 @@ class HistoryPane(Pane):
     def compose(self) -> ComposeResult:
         """Make the plots."""
         yield Static(id="history-said")
-        with GridBox(id="plots"):
+        with Container(id="plots"):
             for name, title, _ in PLOTS:
                 yield Plot(title, id=f"plot-{name}")
 
@@ -73,7 +75,9 @@ class HistoryPane(Pane):
             )
         )
         start = pulses[-1].at
-        times = [one.at - start for one in pulses]
+        times = tuple(one.at - start for one in pulses)
+        known = moments(pulses, names[name])
+        turn = Turn(DRAWING_S)
         narrow = self.app.size.width < 100 or self.app.size.height < 30
         for number, (plot, _, fields) in enumerate(PLOTS):
             widget = self.query_one(f"#plot-{plot}", Plot)
@@ -81,6 +85,7 @@ class HistoryPane(Pane):
             if widget.display:
                 widget.show(
                     times,
-                    [Line(name=label, values=series(pulses, names[name], field)) for label, field in fields],
+                    [Line(name=label, values=series(known, field)) for label, field in fields],
                     snapshot.shown.frame.at - start,
+                    turn,
                 )

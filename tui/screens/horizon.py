@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
@@ -11,7 +10,7 @@ from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.screens.pane import Choice, Pane
 from pgqdoctor.tui.views.horizon import HolderLine, LockLine, Target
 from pgqdoctor.tui.views.picture import Picture
-from pgqdoctor.tui.widgets.grid import Column, Grid, Row, left, right
+from pgqdoctor.tui.widgets.grid import Cell, Column, Grid, Row, left, right, stacked
 
 MOST_ROWS = 40
 """Rows of a table: a hundred took longer to make than a key may take to show; what is searched for is found by the filter."""
@@ -57,7 +56,7 @@ class HorizonPane(Pane):
         self._snapshot = snapshot
         view = snapshot.shown.horizon
         wanted = choice.wanted.lower()
-        room = (self.query_one("#holders", Grid).size.width or self.app.size.width) - 2
+        room = self.query_one("#holders", Grid).room
         holders = [one for one in view.holders if wanted in f"{one.name} {one.query} {one.pid}".lower()]
         locks = [
             one for one in view.locks if wanted in f"{one.who} {one.query} {one.pid} {one.waits}".lower()
@@ -108,7 +107,6 @@ def _holders(lines: list[HolderLine], room: int) -> tuple[list[Column], list[Row
                     right(one.keeps, columns[3]),
                     _two_lines(f"{one.name}, {state}", one.query, columns[4]),
                 ),
-                height=2 if one.query else 1,
             )
         )
     return columns, rows
@@ -129,16 +127,11 @@ def _locks(lines: list[LockLine], room: int) -> tuple[list[Column], list[Row]]:
                 ),
                 _two_lines(f"{one.waits}, {one.state}" if one.state else one.waits, one.query, columns[1]),
             ),
-            height=2 if one.query else 1,
         )
         for number, one in enumerate(lines)
     ]
 
 
-def _two_lines(first: str, second: str, column: Column) -> Text:
+def _two_lines(first: str, second: str, column: Column) -> Cell:
     """Return a cell with its statement below it."""
-    cell = left(first, column)
-    if second:
-        cell.append("\n")
-        cell.append_text(left(second, column, "dim"))
-    return cell
+    return stacked(left(first, column), *((left(second, column, "dim"),) if second else ()))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import Resize
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -18,9 +18,18 @@ from pgqdoctor.tui.messages import FindingChosen, QueueChosen
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
 from pgqdoctor.tui.theme import RICH_SEVERITY, SEVERITY
 from pgqdoctor.tui.views import short
-from pgqdoctor.tui.views.overview import HEADS, MARKS, SPARKED, QueueLine, ordered, series
+from pgqdoctor.tui.views.overview import (
+    HEADS,
+    MARKS,
+    SPARKED,
+    FindingLine,
+    QueueLine,
+    moments,
+    ordered,
+    series,
+)
 from pgqdoctor.tui.views.picture import Picture
-from pgqdoctor.tui.widgets.grid import Column, Grid, Row, left, right
+from pgqdoctor.tui.widgets.grid import Cell, Column, Grid, Row, left, right, stacked
 
 MARK = 3
 NARROW = (6, 7, 7, 9, 7, 8, 5, 7, 7)
@@ -37,6 +46,27 @@ class Findings(OptionList):
         Binding("j", "cursor_down", "Down", show=False),
         Binding("k", "cursor_up", "Up", show=False),
     ]
+    _wrapped_at: int | None = None
+    _findings: tuple[FindingLine, ...] = ()
+
+    def show(self, lines: tuple[FindingLine, ...]) -> None:
+        """Show the findings; those that did not change keep the lines they were wrapped into."""
+        if lines == self._findings:
+            return
+        kept = dict(zip(self._findings, self.options, strict=True))
+        place = self.highlighted
+        self._findings = lines
+        self.clear_options()
+        self.add_options([kept.get(one) or _option(one) for one in lines])
+        self.display = bool(lines)
+        if lines:
+            self.highlighted = min(place or 0, len(lines) - 1)
+
+    def on_resize(self, event: Resize) -> None:
+        """Keep the lines that are laid out where only the height changed, or the screen is shown again."""
+        width, self._wrapped_at = self._wrapped_at, self.scrollable_content_region.width
+        if width == self._wrapped_at:
+            event.prevent_default()
 
 
 class OverviewPane(Pane):
@@ -65,42 +95,25 @@ class OverviewPane(Pane):
         """Show the numbers and the story."""
         picture = snapshot.shown
         grid = self.query_one("#queues", Grid)
-        room = grid.size.width or self.app.size.width
-        columns = _columns(room)
+        columns = _columns(grid.room)
         lines = ordered(picture.queues, choice.sort, choice.wanted)
         until = [one for one in snapshot.pulses if one.at <= picture.frame.at][-MOST_SPARK:]
         grid.show(columns, [_row(one, columns, until) for one in lines])
         self._show_story(picture, choice)
 
     def _show_story(self, picture: Picture, choice: Choice) -> None:
-        found = self.query_one("#story", Findings)
-        lines = [one for one in picture.story if choice.wanted.lower() in f"{one.title} {one.queue}".lower()]
-        place = found.highlighted
-        options = [
-            Option(
-                Content.assemble(
-                    "  " * one.depth + ("└ " if one.depth else ""),
-                    (f"{MARKS[one.severity]}{one.severity}", SEVERITY[one.severity]),
-                    f" {one.title}",
-                ),
-                id=one.key,
-            )
-            for one in lines
-        ]
-        found.clear_options()
-        found.add_options(options)
-        found.display = bool(options)
-        if options:
-            found.highlighted = min(place or 0, len(options) - 1)
+        lines = tuple(
+            one for one in picture.story if choice.wanted.lower() in f"{one.title} {one.queue}".lower()
+        )
+        self.query_one("#story", Findings).show(lines)
         said = list(picture.remarks)
-        if not options:
+        if not lines:
             said.insert(0, "No finding." if not picture.story else "No finding matches the filter.")
         self.query_one("#remarks", Static).update(Content("\n".join(said)))
 
     @on(Grid.RowSelected, "#queues")
     def _queue_opened(self, event: Grid.RowSelected) -> None:
-        if event.row_key.value is not None:
-            self.post_message(QueueChosen(event.row_key.value))
+        self.post_message(QueueChosen(event.key))
 
     @on(OptionList.OptionSelected, "#story")
     def _finding_opened(self, event: OptionList.OptionSelected) -> None:
@@ -108,10 +121,21 @@ class OverviewPane(Pane):
             self.post_message(FindingChosen(event.option_id))
 
 
+def _option(one: FindingLine) -> Option:
+    return Option(
+        Content.assemble(
+            "  " * one.depth + ("└ " if one.depth else ""),
+            (f"{MARKS[one.severity]}{one.severity}", SEVERITY[one.severity]),
+            f" {one.title}",
+        ),
+        id=one.key,
+    )
+
+
 def _columns(room: int) -> tuple[Column, ...]:
     """Divide the room: numbers first, then names, then what is left to the sparklines."""
     widths = list(NARROW)
-    left_over = room - 2 - MARK - sum(widths)
+    left_over = room - MARK - sum(widths)
     name = min(max(left_over, 12), MOST_NAME)
     left_over -= name
     if left_over > 0:
@@ -129,18 +153,20 @@ def _row(line: QueueLine, columns: tuple[Column, ...], until: list[Pulse]) -> Ro
     _, name, *rest = columns
     style = "dim" if line.gone else ""
     cells = [
-        Text(MARKS[line.severity], style=RICH_SEVERITY[line.severity]),
-        left(_fitting(line.name, name.width - 1), name, style),
+        Cell(lines=(((MARKS[line.severity].ljust(MARK), RICH_SEVERITY[line.severity]),),)),
+        stacked(
+            left(_fitting(line.name, name.width - 1), name, style),
+            *((left(line.gone, name, "reverse"),) if line.gone else ()),
+        ),
     ]
+    known = moments(until, line.counted_as)
     for place, (text, column) in enumerate(zip(line.cells, rest, strict=True), 1):
         cell = right(text, column, style)
         if place in SPARKED:
-            values = series(until, line.counted_as, SPARKED[place])
-            cell.append("\n" + short.spark(values, column.width - 1) + " ", style="dim")
+            values = series(known, SPARKED[place])
+            cell = stacked(cell, left(short.spark(values, column.width - 1), column, "dim"))
         cells.append(cell)
-    if line.gone:
-        cells[1].append(f"\n{line.gone}", style="reverse")
-    return Row(key=line.name, cells=tuple(cells), height=2)
+    return Row(key=line.name, cells=tuple(cells))
 
 
 def _fitting(name: str, room: int) -> str:

@@ -11,6 +11,7 @@ from textual.geometry import Size
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.views.picture import Picture
+from pgqdoctor.tui.widgets.grid import Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Pane(Container):
 
     def look_at(self, snapshot: Snapshot[Picture], choice: Choice, size: Size) -> None:
         """Show a moment, unless this screen shows just that already."""
-        asked = (snapshot, choice, size)
+        asked = (snapshot, choice, size, *(grid.room for grid in self.query(Grid)))
         if len(self._shown) == len(asked) and snapshot is self._shown[0] and asked[1:] == self._shown[1:]:
             return
         self._shown = asked

@@ -14,7 +14,7 @@ from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.picture import Picture
 from pgqdoctor.tui.views.waits import LETTERS, DoingLine, EventLine, columns
 from pgqdoctor.tui.widgets.bars import Bars
-from pgqdoctor.tui.widgets.grid import Column, Grid, Row, left, right
+from pgqdoctor.tui.widgets.grid import Cell, Column, Grid, Row, left, right
 
 
 class WaitsPane(Pane):
@@ -66,7 +66,7 @@ class WaitsPane(Pane):
         view = self._snapshot.shown.waits
         opened = next((one for one in view.events if one.event == self._opened), None)
         said, grid = self.query_one("#waits-said", Static), self.query_one("#events", Grid)
-        room = (grid.size.width or self.app.size.width) - 2
+        room = grid.room
         wanted = self._choice.wanted.lower()
         if opened is not None:
             said.update(
@@ -94,8 +94,8 @@ class WaitsPane(Pane):
 
     @on(Grid.RowSelected, "#events")
     def _open(self, event: Grid.RowSelected) -> None:
-        if self._opened is None and event.row_key.value is not None:
-            self._opened = event.row_key.value
+        if self._opened is None:
+            self._opened = event.key
             self._show_again()
 
 
@@ -112,8 +112,8 @@ def _events(lines: list[EventLine], room: int) -> tuple[list[Column], list[Row]]
     rows = []
     for one in lines:
         most = one.doing[0] if one.doing else None
-        mark = left(f"{LETTERS[one.group]}", columns[0])
-        mark.stylize(RICH_GROUP[one.group], 0, 1)
+        letter = LETTERS[one.group]
+        mark = Cell(lines=(((letter, RICH_GROUP[one.group]), (" " * (columns[0].width - len(letter)), "")),))
         rows.append(
             Row(
                 key=one.event,

@@ -123,14 +123,14 @@ def ordered(lines: Sequence[QueueLine], sort: str, wanted: str = "") -> tuple[Qu
     return tuple(sorted(chosen, key=by))
 
 
-def series(pulses: Sequence[Pulse], name: str, field: str) -> tuple[float | None, ...]:
+def moments(pulses: Sequence[Pulse], name: str) -> tuple[QueuePulse | None, ...]:
+    """Return one queue over time; None where it was not there."""
+    return tuple(pulse.of(name) for pulse in pulses)
+
+
+def series(known: Sequence[QueuePulse | None], field: str) -> tuple[float | None, ...]:
     """Return one number of one queue over time; None where it was not known."""
-    found = []
-    for pulse in pulses:
-        one = pulse.of(name)
-        value = getattr(one, field) if one is not None else None
-        found.append(float(value) if value is not None else None)
-    return tuple(found)
+    return tuple(None if one is None else getattr(one, field) for one in known)
 
 
 def _worst(report: Report, queue: str) -> str:
