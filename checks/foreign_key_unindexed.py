@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import remedy
+from pgqdoctor import claiming, remedy
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lint import definitions as lint_definitions
@@ -104,6 +104,7 @@ def _finding(
                 expect="each deleted job finds its children with one index look-up instead of a scan",
                 risk="one more index that inserts into the child must write",
                 partitioned=child.kind == "p",
+                remnant=claiming.invalid_index(queue.catalog, child.schema, name),
             ),
         )
     return Finding(

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Protocol
 
 from pgqdoctor import remedy, sqlcorrect, taking
 from pgqdoctor.finding import Evidence, Remedy, Severity
-from pgqdoctor.observation import Observation
+from pgqdoctor.observation import Catalog, Observation
 from pgqdoctor.planfacts import ClaimPlanFacts, DeadWalk
 from pgqdoctor.predicates import allowed_values, flat, predicate_conditions, predicate_values
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
@@ -269,17 +269,24 @@ def create_index(queue: Queue, advice: IndexAdvice, *, title: str, expect: str) 
             f"; updates of {quote_ident(state)} cannot be heap-only while an index predicate names it. A claim that passes the "
             f"state as a bind parameter may not use the index: write {advice.predicate} into the claim's text"
         )
+    name = free_name(queue, f"{queue.table.name}_ready_idx")
     return remedy.create_index(
         schema=queue.table.schema,
         table=queue.table.name,
-        name=free_name(queue, f"{queue.table.name}_ready_idx"),
+        name=name,
         columns=advice.columns,
         predicate=advice.predicate,
         title=title,
         expect=expect,
         risk=risk,
         partitioned=queue.table.kind == "p",
+        remnant=invalid_index(queue.catalog, queue.table.schema, name),
     )
+
+
+def invalid_index(catalog: Catalog, schema: str, name: str) -> bool:
+    """Tell whether a failed CREATE INDEX CONCURRENTLY has left an index of that name."""
+    return any(not row.valid and (row.schema, row.name) == (schema, name) for row in catalog.indexes)
 
 
 def free_name(queue: Queue, wanted: str) -> str:

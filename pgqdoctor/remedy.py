@@ -83,12 +83,13 @@ def create_index(
     risk: str,
     include: Sequence[str] = (),
     partitioned: bool = False,
+    remnant: bool = False,
 ) -> Remedy:
     """Create an index without blocking writers. ``columns`` are complete key expressions, already quoted.
 
-    CONCURRENTLY cannot run in a transaction block and leaves an invalid index behind if it fails: the script
-    drops such a remnant first, so it can be run again. On a partitioned table CONCURRENTLY does not exist;
-    the plain form blocks writes.
+    CONCURRENTLY cannot run in a transaction block and leaves an invalid index behind if it fails: where such a ``remnant`` of this name
+    was seen it is dropped first. A DROP ... IF EXISTS would be shorter, and pasted once more would leave the queue without the
+    good index until it is built again. On a partitioned table CONCURRENTLY does not exist; the plain form blocks writes.
     """
     where = f" WHERE {predicate}" if predicate else ""
     covered = f" INCLUDE ({', '.join(include)})" if include else ""
@@ -114,14 +115,14 @@ def create_index(
         kind="sql",
         sql=(
             CONCURRENT_LOCK_TIMEOUT,
-            f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};",
+            *((f"DROP INDEX CONCURRENTLY {qualified(schema, name)};",) if remnant else ()),
             f"CREATE INDEX CONCURRENTLY {index} ON {on} ({', '.join(columns)}){covered}{where};",
         ),
         undo=(CONCURRENT_LOCK_TIMEOUT, f"DROP INDEX CONCURRENTLY IF EXISTS {qualified(schema, name)};"),
         lock="SHARE UPDATE EXCLUSIVE",
         blocks="nothing",
         restart=False,
-        risk=risk,
+        risk=f"{risk}; cut short, it leaves an invalid index, which must be dropped before the next try",
         expect=expect,
     )
 

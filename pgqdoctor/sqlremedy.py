@@ -55,7 +55,7 @@ def built_index(statement: str) -> BuiltIndex | None:
 
 
 def dropped_index(statement: str) -> str | None:
-    """Return the bare name of the index that a DROP INDEX CONCURRENTLY IF EXISTS drops, None for any other statement."""
+    """Return the bare name of the index that a DROP INDEX CONCURRENTLY drops, None for any other statement."""
     from pglast import ast, enums
 
     for node in parsed((statement,)):
@@ -63,7 +63,6 @@ def dropped_index(statement: str) -> str | None:
             isinstance(node, ast.DropStmt)
             and node.removeType == enums.ObjectType.OBJECT_INDEX
             and node.concurrent
-            and node.missing_ok
         ):
             objects: Any = node.objects or ()
             return str(objects[0][-1].sval) if len(objects) == 1 else None

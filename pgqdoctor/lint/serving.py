@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Literal
 
 from pgqdoctor import remedy, sqlcorrect
@@ -190,7 +191,7 @@ def scans_consumed_rows(program: Program) -> Iterator[Flaw]:
                 "Every claim reads rows from the table, or from an index in the claim's order, until it meets one in the asked state. The "
                 "finished jobs come first, and each one that is kept makes every claim dearer."
             ),
-            remedies=_index_remedy(one),
+            remedies=_index_remedy(program, one),
         )
 
 
@@ -221,7 +222,7 @@ def sorts_backlog(program: Program) -> Iterator[Flaw]:
                 "To find the first job, every claim reads all that are ready and sorts them. It costs little while the queue is empty and "
                 "most when the backlog is long, which is when it has to catch up."
             ),
-            remedies=_index_remedy(one),
+            remedies=_index_remedy(program, one),
         )
 
 
@@ -265,9 +266,16 @@ def _named(index: Index) -> str:
     return f"index {quote_ident(index.name)}" if index.name else "the index"
 
 
-def _index_remedy(one: Judged) -> tuple[Remedy, ...]:
-    claim = one.placed.claim
-    state = one.state
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An index that would serve a claim: its keys, quoted, and its predicate."""
+
+    columns: tuple[str, ...]
+    predicate: str | None
+
+
+def _wanted(one: Judged) -> _Wanted | None:
+    claim, state = one.placed.claim, one.state
     constant = state.value_kind in ("constant", "boolean", "null", "list") and state.cast is None
     columns: list[str] = []
     names: set[str] = set()
@@ -282,18 +290,33 @@ def _index_remedy(one: Judged) -> tuple[Remedy, ...]:
             names.add(key.column)
     if not columns:
         columns = [quote_ident(name) for name in one.table.primary]
-    if not columns:
+    return _Wanted(tuple(columns), state.text if constant else None) if columns else None
+
+
+def _free_name(program: Program, one: Judged, wanted: _Wanted) -> str:
+    """Return a name that no index in the files has; claims that want another index get another name."""
+    others = [each for each in judged(program) if same(each.table.name, one.table.name)]
+    place = list(dict.fromkeys(filter(None, map(_wanted, others)))).index(wanted)
+    taken = {index.name for index in one.table.indexes}
+    base = f"{one.placed.claim.table.name}_ready_idx"
+    names = (base if number == 1 else f"{base}_{number}" for number in count(1))
+    return next(islice((name for name in names if name not in taken), place, None))
+
+
+def _index_remedy(program: Program, one: Judged) -> tuple[Remedy, ...]:
+    wanted = _wanted(one)
+    if wanted is None:
         return ()
-    predicate = state.text if constant else None
+    claim, state = one.placed.claim, one.state
     return (
         remedy.create_index(
             schema=claim.table.schema or one.table.name.schema or "public",
             table=claim.table.name,
-            name=f"{claim.table.name}_ready_idx",
-            columns=columns,
-            predicate=predicate,
+            name=_free_name(program, one, wanted),
+            columns=wanted.columns,
+            predicate=wanted.predicate,
             title="Give the claim an index that holds the ready jobs only, in the claim's order"
-            if predicate
+            if wanted.predicate
             else "Give the claim an index that leads to the ready jobs, in the claim's order",
             expect="a claim reads a handful of buffers, however many finished jobs are kept",
             risk="one more index to write on each enqueue; updates of "

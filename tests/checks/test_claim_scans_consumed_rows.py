@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from typing import Any
 
 import pytest
@@ -73,7 +75,6 @@ def test_walk_over_finished_jobs() -> None:
         ("rows read in vain", 300_000),
     }
     assert finding.remedies[0].sql[1:] == (
-        "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_ready_idx;",
         "CREATE INDEX CONCURRENTLY jobs_ready_idx ON public.jobs (run_at, id) WHERE state = 'queued';",
     )
     assert finding.remedies[0].undo[1:] == ("DROP INDEX CONCURRENTLY IF EXISTS public.jobs_ready_idx;",)
@@ -114,7 +115,7 @@ def test_equalities_lead_the_index_then_the_order() -> None:
     (finding,) = look(walk(30_000), claim=claim)
     assert (
         finding.remedies[0]
-        .sql[2]
+        .sql[1]
         .endswith("ON public.jobs (payload, attempts DESC, id, run_at) WHERE state = 'queued';")
     )
 
@@ -128,7 +129,19 @@ def test_an_index_that_would_serve_is_not_made_twice() -> None:
 def test_name_of_an_existing_index_is_not_taken() -> None:
     other = build.index(2003, "jobs_ready_idx", [4])
     (finding,) = look(walk(30_000), indexes=(*PRIMARY, other))
-    assert "CREATE INDEX CONCURRENTLY jobs_ready_idx_2 ON" in finding.remedies[0].sql[2]
+    assert "CREATE INDEX CONCURRENTLY jobs_ready_idx_2 ON" in finding.remedies[0].sql[1]
+
+
+def test_what_a_failed_attempt_left_is_dropped_first_and_nothing_else_ever_is() -> None:
+    remnant = replace(build.index(2003, "jobs_ready_idx", [4]), valid=False)
+    (finding,) = look(walk(30_000), indexes=(*PRIMARY, remnant))
+    _, drop, create = finding.remedies[0].sql
+    assert drop == "DROP INDEX CONCURRENTLY public.jobs_ready_idx;"
+    assert create.startswith("CREATE INDEX CONCURRENTLY jobs_ready_idx ON")
+    (clean,) = look(walk(30_000))
+    assert not any("DROP" in one for one in clean.remedies[0].sql), (
+        "pasted twice it must not drop the good index"
+    )
 
 
 def test_claim_that_did_not_come_to_an_end_is_judged_by_its_plan() -> None:
@@ -136,7 +149,7 @@ def test_claim_that_did_not_come_to_an_end_is_judged_by_its_plan() -> None:
     (finding,) = look(plan)
     assert finding.severity == "critical"
     assert "did not find its job within 1 s" in finding.title
-    assert "CREATE INDEX CONCURRENTLY" in finding.remedies[0].sql[2]
+    assert "CREATE INDEX CONCURRENTLY" in finding.remedies[0].sql[1]
     served = plans.limited(plans.scan(**{"Index Cond": "(run_at <= now())"}), analyzed=False, timed_out=True)
     assert look(served, indexes=build.job_indexes()) == []
 

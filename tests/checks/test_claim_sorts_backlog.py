@@ -82,7 +82,7 @@ def test_index_in_the_claims_order() -> None:
         == "Each claim of public.jobs sorts 30,000 ready jobs to take the first: no index is in the order of run_at, id"
     )
     assert (
-        finding.remedies[0].sql[2]
+        finding.remedies[0].sql[1]
         == "CREATE INDEX CONCURRENTLY jobs_ready_idx ON public.jobs (run_at, id) WHERE state = 'queued';"
     )
     assert not any("work_mem" in one.title + " ".join(one.sql) for one in finding.remedies)

@@ -40,7 +40,7 @@ def test_child_scanned_for_each_delete() -> None:
     assert "No index on public.job_log (job_id)" in finding.title
     assert "30/s deletes read 1.8 million/s of its 60,000 rows" in finding.title
     assert (
-        finding.remedies[0].sql[2]
+        finding.remedies[0].sql[1]
         == "CREATE INDEX CONCURRENTLY job_log_job_id_idx ON public.job_log (job_id);"
     )
     assert finding.remedies[0].undo[1] == "DROP INDEX CONCURRENTLY IF EXISTS public.job_log_job_id_idx;"
@@ -83,4 +83,4 @@ def test_the_queues_own_foreign_key_is_not_meant() -> None:
 
 def test_hostile_names() -> None:
     (finding,) = look(child_columns=('x"); DROP TABLE jobs; --',))
-    assert '("x""); DROP TABLE jobs; --")' in finding.remedies[0].sql[2]
+    assert '("x""); DROP TABLE jobs; --")' in finding.remedies[0].sql[1]

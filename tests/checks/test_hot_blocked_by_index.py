@@ -165,7 +165,6 @@ def test_reapers_index_is_replaced_by_one_on_the_state() -> None:
     first, second = finding.remedies
     assert first.sql == (
         "SET lock_timeout = '10min';",
-        "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_running_idx;",
         "CREATE INDEX CONCURRENTLY jobs_running_idx ON public.jobs (id) WHERE state = 'running';",
         "DROP INDEX CONCURRENTLY IF EXISTS public.jobs_heartbeat_at_idx;",
     )

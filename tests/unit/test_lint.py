@@ -356,6 +356,16 @@ class TestIndexes:
     def test_an_index_that_serves(self, index: str) -> None:
         assert accused(TABLE + index, CLAIM) == set()
 
+    def test_claims_that_want_different_indexes_get_different_names(self) -> None:
+        newest = CLAIM.replace("ORDER BY run_at, id", "ORDER BY id DESC")
+        found = flaws(serving.scans_consumed_rows, TABLE, CLAIM, newest, CLAIM)
+        built = [flaw.remedies[0].sql[-1] for flaw in found]
+        assert [one.split()[3] for one in built] == ["jobs_ready_idx", "jobs_ready_idx_2", "jobs_ready_idx"]
+        assert accused(TABLE + "".join(dict.fromkeys(built)), CLAIM, newest) == set()
+        taken = TABLE + "CREATE INDEX jobs_ready_idx ON jobs (run_at);"
+        (flaw,) = flaws(serving.scans_consumed_rows, taken, CLAIM)
+        assert "CONCURRENTLY jobs_ready_idx_2 ON" in flaw.remedies[0].sql[-1]
+
     def test_the_last_definition_counts(self) -> None:
         dropped = TABLE + INDEX + "DROP INDEX jobs_ready_idx;"
         assert accused(dropped, CLAIM) == {"claim-scans-consumed-rows"}
