@@ -16,7 +16,7 @@ from pgqdoctor.finding import Finding, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.report import Report
-from pgqdoctor.sqlremedy import built_index
+from pgqdoctor.sqlremedy import BuiltIndex, built_index
 from pgqdoctor.trianglefacts import Recommendation, Triangle
 from pgqdoctor.words import shortened
 
@@ -44,7 +44,7 @@ def agreed(seen: Observation, queue: Queue, triangle: Triangle, findings: Sequen
     """Return the triangle with a recommendation that no finding contradicts and that names the findings that ask for it."""
     found = triangle.recommendation
     if not found.remedies:
-        return triangle
+        return _asked_for(queue, triangle, findings) if found.action == "leave" else triangle
     asking = [one for one in findings if one.queue == queue.name and _brings(one.remedies, found.remedies)]
     if asking:
         same = next(one for one in asking[0].remedies if _alike(one, found.remedies))
@@ -60,6 +60,54 @@ def agreed(seen: Observation, queue: Queue, triangle: Triangle, findings: Sequen
             ),
         )
     return replace(triangle, recommendation=_in_its_turn(seen, queue, found, findings))
+
+
+def _asked_for(queue: Queue, triangle: Triangle, findings: Sequence[Finding]) -> Triangle:
+    """Return the triangle with the index of the queue that a finding asks for, where the knobs would leave all as it is.
+
+    The knobs weigh what an index saves in the plan of today; a finding may know of claims that the plan does not show, such as those
+    that sort the backlog only while there is one.
+    """
+    for one in findings:
+        if one.queue != queue.name:
+            continue
+        for remedy in one.remedies:
+            built = _index_of(queue, remedy)
+            if built is None:
+                continue
+            reason = one.title.rstrip(".")
+            return replace(
+                triangle,
+                recommendation=Recommendation(
+                    action="create-index",
+                    title=remedy.title,
+                    reason=reason,
+                    remedies=(remedy,),
+                    asked_by=(one.key,),
+                ),
+                knobs=tuple(
+                    replace(knob, computed=_keys(built), verdict="change", reason=reason)
+                    if knob.name == "claim index"
+                    else knob
+                    for knob in triangle.knobs
+                ),
+            )
+    return triangle
+
+
+def _keys(index: BuiltIndex) -> str:
+    where = f" WHERE {index.predicate}" if index.predicate is not None else ""
+    return f"({', '.join(index.columns)}){where}"
+
+
+def _index_of(queue: Queue, remedy: Remedy) -> BuiltIndex | None:
+    """The index on the queue's own table that a remedy builds, None for none."""
+    made = next((made for sql in remedy.sql if (made := built_index(sql)) is not None), None)
+    return (
+        made
+        if made is not None and made.table == queue.table.name and made.schema == queue.table.schema
+        else None
+    )
 
 
 def _in_its_turn(

@@ -36,7 +36,11 @@ class BuiltIndex:
     """The index that a CREATE INDEX CONCURRENTLY builds; ``schema`` is that of its table, None where it is not said."""
 
     schema: str | None
+    table: str
     name: str
+    columns: tuple[str, ...]
+    """Its keys as they are written."""
+    predicate: str | None
     repeatable: bool
     """True where it says IF NOT EXISTS already."""
 
@@ -44,12 +48,18 @@ class BuiltIndex:
 def built_index(statement: str) -> BuiltIndex | None:
     """Return the index that a statement builds concurrently, None for any other statement."""
     from pglast import ast
+    from pglast.stream import RawStream
 
     for node in parsed((statement,)):
         if isinstance(node, ast.IndexStmt) and node.concurrent and node.idxname:
             relation: Any = node.relation
             return BuiltIndex(
-                schema=relation.schemaname, name=node.idxname, repeatable=bool(node.if_not_exists)
+                schema=relation.schemaname,
+                table=relation.relname,
+                name=node.idxname,
+                columns=tuple(RawStream()(key) for key in node.indexParams or ()),
+                predicate=RawStream()(node.whereClause) if node.whereClause is not None else None,
+                repeatable=bool(node.if_not_exists),
             )
     return None
 

@@ -31,6 +31,7 @@ def disagreements(seen: Observation) -> list[str]:
         *_unprinted(oncall, treatment(report, later_on=later_on)),
         *_unasked(report),
         *_indexes(report),
+        *_left(report),
         *_acting(report),
         *_opaque(report),
     ]
@@ -84,6 +85,17 @@ def _indexes(report: Report) -> Iterator[str]:
             made = built_index(sql)
             if made is not None and known.setdefault(made.name, sql) != sql:
                 yield f"index {made.name} is defined twice: {known[made.name]} and {sql}"
+
+
+def _left(report: Report) -> Iterator[str]:
+    for queue in report.queues:
+        if queue.triangle is None or queue.triangle.recommendation.action != "leave":
+            continue
+        for one in report.findings:
+            for sql in (sql for remedy in one.remedies for sql in remedy.sql if one.queue == queue.name):
+                made = built_index(sql)
+                if made is not None and f"{made.schema}.{made.table}" == queue.name:
+                    yield f"the knobs of {queue.name} leave all as it is, and {one.check} asks for {sql}"
 
 
 def _remedies(report: Report) -> Iterator[Remedy]:

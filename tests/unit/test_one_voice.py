@@ -22,6 +22,8 @@ from pgqdoctor.steps import treatment
 from pgqdoctor.triage import without_contradictions
 from pgqdoctor.triangle import Triangle, triangle_of
 from tests.checks import build
+from tests.checks.test_claim_sorts_backlog import PRIMARY
+from tests.checks.test_claim_sorts_backlog import sorting as backlog
 from tests.one_voice import disagreements
 from tests.unit.test_triage import asked, holder, sick
 from tests.unit.test_triangle import PKEY, look, plan
@@ -33,6 +35,25 @@ def scanning(removed: int = 900, claim: str = build.CLAIM) -> Observation:
     """Claims read a table without an index of their own; by default below the limits of the checks."""
     return look(
         indexes=(PKEY,), of_plan=plan(index=None, buffers=400, removed=removed), hot=1_000, claim=claim
+    )
+
+
+def sorting(ready: int = 30_000, calls: int = 10, updates: int = 400_000) -> Observation:
+    """Claims that sort the backlog, among so many other updates that an index does not pay by their number."""
+    of = tuple(
+        build.reading(
+            at,
+            statements=(build.calls("1/10/1", calls * share),),
+            tables=(build.counters(updated=updates * share, hot_updated=updates * share),),
+        )
+        for at, share in ((0.0, 0), (build.WINDOW_S, 1))
+    )
+    return build.observation(
+        statements={"1/10/1": (build.CLAIM, calls, calls)},
+        first=of[0],
+        last=of[1],
+        of=build.catalog(indexes=PRIMARY),
+        probes=(build.probe(plans=(backlog(ready),)),),
     )
 
 
@@ -55,6 +76,7 @@ def test_recordings(path: Path) -> None:
         pytest.param(build.observation(), id="healthy"),
         pytest.param(scanning(), id="an index that no finding asks for"),
         pytest.param(scanning(removed=19_900), id="an index that a finding asks for"),
+        pytest.param(sorting(), id="an index that only a finding asks for"),
     ],
 )
 def test_made_by_hand(seen: Observation) -> None:
@@ -62,6 +84,17 @@ def test_made_by_hand(seen: Observation) -> None:
 
 
 class TestKnobs:
+    def test_an_index_that_only_a_finding_asks_for_is_theirs_too(self) -> None:
+        seen = sorting()
+        report = diagnose(seen)
+        (asking,) = (one for one in report.findings if one.check == "claim-sorts-backlog")
+        found = reported(seen)
+        assert found.recommendation.action == "create-index"
+        assert found.recommendation.asked_by == (asking.key,)
+        assert found.recommendation.remedies == asking.remedies[:1]
+        (knob,) = (one for one in found.knobs if one.name == "claim index")
+        assert (knob.verdict, knob.computed) == ("change", "(run_at, id) WHERE state = 'queued'")
+
     def test_what_no_finding_asks_for_is_an_optional_step(self) -> None:
         report = diagnose(scanning())
         assert not [one for one in report.findings if "INDEX" in str(one.remedies)]
