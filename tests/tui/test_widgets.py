@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from textual.app import App, ComposeResult
 
+from pgqdoctor.tui.screens.overview import told
+from pgqdoctor.tui.views.overview import FindingLine
 from pgqdoctor.tui.widgets.grid import Cell, Column, Grid, Row, left, right, stacked
 from pgqdoctor.tui.widgets.plot import Turn, strip_of, thinned
 
@@ -146,3 +150,17 @@ def test_a_turn_begins_with_the_first_question() -> None:
     assert not Turn(0.0).left
     long = Turn(60.0)
     assert long.left and long.left
+
+
+@pytest.mark.parametrize("depth", [0, 1, 40])
+@pytest.mark.parametrize("room", [30, 78])
+def test_the_words_of_a_finding_stand_beside_its_mark_and_none_is_lost(depth: int, room: int) -> None:
+    title = "仕事の行 12,854 dead rows of public.jobs cannot be vacuumed: " + "x" * 90
+    line = FindingLine(key="k", severity="critical", depth=depth, title=title, queue="public.jobs")
+    lines = ["".join(text for text, _ in pieces) for pieces in told(line, room).lines]
+    assert {cell_len(one) for one in lines} == {room}
+    assert "".join("".join(lines).split()).replace("└!!critical", "!!critical") == "".join(
+        f"!!critical{title}".split()
+    )
+    start = lines[0].index("critical") + len("critical ")
+    assert all(one[:start].strip() == "" for one in lines[1:])

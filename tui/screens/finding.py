@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from pgqdoctor.feed import Snapshot
-from pgqdoctor.tui.screens.overview import Findings
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
 from pgqdoctor.tui.theme import SEVERITY
 from pgqdoctor.tui.views.findings import FindingView, RemedyView
@@ -17,6 +19,15 @@ from pgqdoctor.tui.views.overview import MARKS
 from pgqdoctor.tui.views.picture import Picture
 
 Part = str | tuple[str, str]
+
+
+class Chooser(OptionList):
+    """The findings, one line each."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", "Down", show=False),
+        Binding("k", "cursor_up", "Up", show=False),
+    ]
 
 
 class FindingPane(Pane):
@@ -36,7 +47,7 @@ class FindingPane(Pane):
 
     def compose(self) -> ComposeResult:
         """Make the list and the text."""
-        yield Findings(id="chooser")
+        yield Chooser(id="chooser")
         with Scroll(id="detail"):
             yield Static(id="finding-text")
 
@@ -81,7 +92,7 @@ class FindingPane(Pane):
             for one in snapshot.shown.findings
             if choice.wanted.lower() in f"{one.title} {one.queue}".lower()
         )
-        chooser = self.query_one("#chooser", Findings)
+        chooser = self.query_one("#chooser", Chooser)
         current = self.current
         with self.prevent(OptionList.OptionHighlighted):
             chooser.clear_options()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import lru_cache
 
+from rich.cells import set_cell_size
+from rich.console import Console
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.events import Resize
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Static
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.pulse import Pulse
 from pgqdoctor.tui.messages import FindingChosen, QueueChosen
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
-from pgqdoctor.tui.theme import RICH_SEVERITY, SEVERITY
+from pgqdoctor.tui.theme import RICH_SEVERITY
 from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.overview import (
     HEADS,
@@ -37,36 +37,34 @@ NARROW = (6, 7, 7, 9, 7, 8, 5, 7, 7)
 SPARKS_FROM = 100
 MOST_SPARK = 24
 MOST_NAME = 40
+DEEPEST = 8
+"""A finding far down a chain is indented by a quarter of the room at most."""
 
 
-class Findings(OptionList):
-    """The findings as a tree; enter opens one."""
+class Story(Grid):
+    """The findings as a tree, each wrapped beside its mark; enter opens one."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", "Down", show=False),
-        Binding("k", "cursor_up", "Up", show=False),
-    ]
-    _wrapped_at: int | None = None
+    DEFAULT_CSS = """
+    Story { height: auto; max-height: 100%; }
+    """
     _findings: tuple[FindingLine, ...] = ()
 
-    def show(self, lines: tuple[FindingLine, ...]) -> None:
-        """Show the findings; those that did not change keep the lines they were wrapped into."""
-        if lines == self._findings:
-            return
-        kept = dict(zip(self._findings, self.options, strict=True))
-        place = self.highlighted
+    def tell(self, lines: tuple[FindingLine, ...]) -> None:
+        """Show the findings."""
         self._findings = lines
-        self.clear_options()
-        self.add_options([kept.get(one) or _option(one) for one in lines])
         self.display = bool(lines)
-        if lines:
-            self.highlighted = min(place or 0, len(lines) - 1)
+        self._lay_out()
 
-    def on_resize(self, event: Resize) -> None:
-        """Keep the lines that are laid out where only the height changed, or the screen is shown again."""
-        width, self._wrapped_at = self._wrapped_at, self.scrollable_content_region.width
-        if width == self._wrapped_at:
-            event.prevent_default()
+    def on_resize(self) -> None:
+        """Wrap the lines anew."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        room = self.room
+        self.show(
+            (Column(title="", width=room),),
+            [Row(key=one.key, cells=(told(one, room),)) for one in self._findings],
+        )
 
 
 class OverviewPane(Pane):
@@ -76,7 +74,6 @@ class OverviewPane(Pane):
     OverviewPane { layout: vertical; }
     OverviewPane #queues { height: 1fr; min-height: 4; }
     OverviewPane #story-box { height: 1fr; min-height: 3; border-top: solid $primary; border-title-align: left; }
-    OverviewPane #story { height: auto; max-height: 100%; border: none; padding: 0; background: $background; }
     OverviewPane #remarks { height: auto; color: $text-muted; padding: 0 1; }
     """
 
@@ -84,7 +81,7 @@ class OverviewPane(Pane):
         """Make the table and the list."""
         yield Grid(id="queues")
         with Scroll(id="story-box", can_focus=False):
-            yield Findings(id="story")
+            yield Story(id="story", headed=False)
             yield Static(id="remarks")
 
     def take_focus(self) -> None:
@@ -105,7 +102,7 @@ class OverviewPane(Pane):
         lines = tuple(
             one for one in picture.story if choice.wanted.lower() in f"{one.title} {one.queue}".lower()
         )
-        self.query_one("#story", Findings).show(lines)
+        self.query_one("#story", Story).tell(lines)
         said = list(picture.remarks)
         if not lines:
             said.insert(0, "No finding." if not picture.story else "No finding matches the filter.")
@@ -115,20 +112,26 @@ class OverviewPane(Pane):
     def _queue_opened(self, event: Grid.RowSelected) -> None:
         self.post_message(QueueChosen(event.key))
 
-    @on(OptionList.OptionSelected, "#story")
-    def _finding_opened(self, event: OptionList.OptionSelected) -> None:
-        if event.option_id is not None:
-            self.post_message(FindingChosen(event.option_id))
+    @on(Grid.RowSelected, "#story")
+    def _finding_opened(self, event: Grid.RowSelected) -> None:
+        self.post_message(FindingChosen(event.key))
 
 
-def _option(one: FindingLine) -> Option:
-    return Option(
-        Content.assemble(
-            "  " * one.depth + ("└ " if one.depth else ""),
-            (f"{MARKS[one.severity]}{one.severity}", SEVERITY[one.severity]),
-            f" {one.title}",
-        ),
-        id=one.key,
+@lru_cache(maxsize=512)
+def told(one: FindingLine, room: int) -> Cell:
+    """Return a finding in lines of ``room`` letters: its words stand beside its mark, not below."""
+    lead = "  " * min(one.depth, room // DEEPEST) + ("└ " if one.depth else "")
+    mark = f"{MARKS[one.severity]}{one.severity} "
+    words = Text(one.title).wrap(Console(), max(room - len(lead) - len(mark), 1))
+    return Cell(
+        lines=tuple(
+            (
+                (lead if number == 0 else " " * len(lead), ""),
+                (mark if number == 0 else " " * len(mark), RICH_SEVERITY[one.severity]),
+                (set_cell_size(line.plain, room - len(lead) - len(mark)), ""),
+            )
+            for number, line in enumerate(words)
+        )
     )
 
 

@@ -127,8 +127,9 @@ class Grid(ScrollView, can_focus=True):
     }
     """
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, *, id: str, headed: bool = True) -> None:
         super().__init__(id=id)
+        self._head = HEAD if headed else 0
         self.rows: tuple[Row, ...] = ()
         self._columns: tuple[Column, ...] = ()
         self._cursor = 0
@@ -159,7 +160,7 @@ class Grid(ScrollView, can_focus=True):
         self._tops = tuple(accumulate((row.height for row in rows), initial=0))
         shown = set(rows)
         self._drawn = {drawn: strips for drawn, strips in self._drawn.items() if drawn[0] in shown}
-        self.virtual_size = Size(sum(column.width for column in columns), HEAD + self._tops[-1])
+        self.virtual_size = Size(sum(column.width for column in columns), self._head + self._tops[-1])
         self.refresh()
 
     # -- keys and mouse --------------------------------------------------------------------------------------
@@ -184,14 +185,14 @@ class Grid(ScrollView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         """Open the row that was clicked."""
-        line = event.y - HEAD + self.scroll_offset.y
-        if event.y >= HEAD and line < self._tops[-1]:
+        line = event.y - self._head + self.scroll_offset.y
+        if event.y >= self._head and line < self._tops[-1]:
             self._move_to(bisect_right(self._tops, line) - 1)
             self.action_select()
 
     @property
     def _page(self) -> int:
-        return self.size.height - HEAD
+        return self.size.height - self._head
 
     def _move_to(self, place: int) -> None:
         if not self.rows:
@@ -222,8 +223,8 @@ class Grid(ScrollView, can_focus=True):
         """Return one line of the widget."""
         plain, head, cursor = self._used
         width = self.size.width
-        line = y - HEAD + self.scroll_offset.y
-        if y < HEAD:
+        line = y - self._head + self.scroll_offset.y
+        if y < self._head:
             return _strip([(_heading(self._columns), "")], plain + head, None).adjust_cell_length(
                 width, plain + head
             )
