@@ -495,6 +495,13 @@ def dead_core(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> float:
     return min(explained, timed_ms / queue.churn.seconds / 1000 * in_vain)
 
 
+def mean_buffers(queue: Queue, least_calls: int) -> float | None:
+    """Return the buffers that a claim of the window read on average, what it wrote included; None after fewer calls."""
+    seen = statements_of(queue.claims)
+    calls = sum(one.calls for one in seen)
+    return sum(one.blocks for one in seen) / calls if calls >= max(least_calls, 1) else None
+
+
 def filter_columns(queue: Queue, facts: ClaimPlanFacts) -> tuple[str, ...]:
     """Return the queue's columns that stand in the scan's filter, the state left out."""
     words = _words(facts.filter or "")

@@ -74,6 +74,29 @@ def test_the_server_s_own_time_bounds_what_claims_spend(calls: int, severity: st
     assert finding.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("calls", "blocks", "severity"), [(10, 1_005, "critical"), (10, 1_003, "warning"), (9, 5_000, "warning")]
+)
+def test_what_the_claims_of_the_window_read_counts_beside_one_explain(
+    calls: int, blocks: int, severity: str
+) -> None:
+    counted = build.counters(dead=5_000, last_autovacuum_s=LATE_S, last_autoanalyze_s=LATE_S)
+    seen = build.observation(
+        statements={"1/1": (build.CLAIM, calls, calls)},
+        first=build.reading(0.0, statements=(build.calls("1/1", 0),)),
+        last=build.reading(
+            build.WINDOW_S,
+            tables=(counted,),
+            statements=(build.calls("1/1", calls, blocks_hit=calls * blocks),),
+        ),
+        probes=(build.probe(plans=(walk(60),)),),
+    )
+    (finding,) = build.evaluated(CHECK, seen)
+    assert finding.severity == severity
+    said = {one.what: one.value for one in finding.evidence}
+    assert said.get("claims of the window read on average") == (blocks if calls >= 10 else None)
+
+
 def test_autovacuum_switched_off_does_not_come() -> None:
     catalog = build.catalog(tables=(build.table(options=("autovacuum_enabled=false",)),))
     (finding,) = look(walk(45), vacuumed_s=30.0, catalog=catalog)
