@@ -347,7 +347,7 @@ class DoctorApp(App[None]):
 
     def action_help(self) -> None:
         """Show all keys."""
-        self.push_screen(HelpScreen(KEYS))
+        self.push_screen(HelpScreen(KEYS), lambda key: self.simulate_key(key) if key else None)
 
     def action_pause(self) -> None:
         """Stop showing new moments, or go on."""

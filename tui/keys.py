@@ -43,4 +43,15 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     ("The rest", (("?", "this help"), ("q", "quit"))),
+    (
+        "Signs on the screens",
+        (
+            ("!!  !  ·", "critical, warning, notice"),
+            ("?  -", "not known; none"),
+            ("~  +", "about; at least"),
+            ("in flt", "jobs that are claimed and not finished"),
+            ("fins/s", "jobs finished per second"),
+            ("buf/clm", "buffers that one claim reads"),
+        ),
+    ),
 )

@@ -125,6 +125,20 @@ async def test_copy_hands_over_the_sql_of_the_chosen_remedy() -> None:
         assert app.clipboard.startswith("ALTER ROLE postgres IN DATABASE app SET")
 
 
+async def test_the_number_of_a_screen_leaves_the_help_for_it() -> None:
+    app = app_staged(feed_of())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("?")
+        assert len(app.screen_stack) == 2
+        await pilot.press("4")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+        assert current(app) == "horizon"
+        await pilot.press("?", "9")
+        await pilot.pause()
+        assert (len(app.screen_stack), current(app)) == (1, "horizon"), "there is no ninth screen"
+
+
 async def test_filter_narrows_and_escape_clears() -> None:
     app = app_staged(feed_of("healthy-two-queues"))
     async with app.run_test(size=(80, 24)) as pilot:

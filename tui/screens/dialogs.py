@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Button, Checkbox, Input, Static
 
@@ -20,8 +21,8 @@ _BOX = """
 """
 
 
-class HelpScreen(ModalScreen[None]):
-    """All keys."""
+class HelpScreen(ModalScreen[str | None]):
+    """All keys. The number of a screen closes it and is handed back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
@@ -53,6 +54,12 @@ class HelpScreen(ModalScreen[None]):
                 parts.extend(((f"  {key.ljust(16)}", "bold"), f"{text}\n"))
         with Scroll():
             yield Static(Content.assemble(*parts))
+
+    def on_key(self, event: Key) -> None:
+        """Take the keys of the screens, which would not reach the application from here."""
+        if event.character is not None and event.character.isdecimal():
+            event.stop()
+            self.dismiss(event.character)
 
 
 class ConfirmScreen(ModalScreen[bool]):
