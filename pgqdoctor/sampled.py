@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pgqdoctor.observation import Observation, SampledSession
 from pgqdoctor.once import once
 
+IDLE_IN_TRANSACTION: Final = "idle in transaction"
+"""How the state begins, also in a transaction that has failed."""
 Wait = tuple[str, str]
 """Type and name of a wait event."""
 
@@ -26,6 +29,8 @@ class Sampled:
     active_at: Mapping[Wait, tuple[SampledSession, ...]]
     """Those of them that waited, by what they waited for, in the order of the samples."""
     pids: frozenset[int]
+    idle_pids: frozenset[int]
+    """The backends that were seen idle in a transaction."""
     pids_of_text: Mapping[int, frozenset[int]]
     texts_of_query: Mapping[int, tuple[int, ...]]
     """The texts that sessions showed with a query id, in order of their first sight."""
@@ -48,6 +53,7 @@ def sampled(seen: Observation) -> Sampled:
     pids_of_text: dict[int, set[int]] = defaultdict(set)
     texts_of_query: dict[int, dict[int, None]] = defaultdict(dict)
     pids: set[int] = set()
+    idle_pids: set[int] = set()
     oldest_s, oldest_writer_s = 0.0, None
     for sample in seen.samples:
         for one in sample.sessions:
@@ -56,6 +62,8 @@ def sampled(seen: Observation) -> Sampled:
                 active += 1
                 if one.wait_type is not None and one.wait_event is not None:
                     active_at[one.wait_type, one.wait_event].append(one)
+            elif one.state is not None and one.state.startswith(IDLE_IN_TRANSACTION):
+                idle_pids.add(one.pid)
             if one.text >= 0:
                 pids_of_text[one.text].add(one.pid)
                 if one.query_id is not None:
@@ -69,6 +77,7 @@ def sampled(seen: Observation) -> Sampled:
         active=active,
         active_at={wait: tuple(found) for wait, found in active_at.items()},
         pids=frozenset(pids),
+        idle_pids=frozenset(idle_pids),
         pids_of_text={text: frozenset(found) for text, found in pids_of_text.items()},
         texts_of_query={query: tuple(found) for query, found in texts_of_query.items()},
         oldest_s=oldest_s,

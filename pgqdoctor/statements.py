@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from pgqdoctor.names import Names, columns_used
 from pgqdoctor.observation import Observation, QueueIdentity, Reading, SampledSession
@@ -51,9 +52,8 @@ class SeenStatement:
         return self.calls > 0 or self.samples > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingSession:
-    """One sampled session that was at a statement of the queue."""
+class WaitingSession(NamedTuple):
+    """One sampled session that was at a statement of the queue; a tuple, as there may be tens of thousands in a window."""
 
     at: float
     session: SampledSession

@@ -8,8 +8,8 @@ from typing import Final
 
 from pgqdoctor.observation import Observation, SampledSession
 from pgqdoctor.once import once
+from pgqdoctor.sampled import IDLE_IN_TRANSACTION, sampled
 
-IDLE: Final = "idle in transaction"
 SAME_START_S: Final = 0.05
 """Two samples of one backend belong to one transaction where its start, now minus age, agrees to this many seconds: the
 age is taken some rows later than the sample's time."""
@@ -44,9 +44,10 @@ def idle_transactions(seen: Observation) -> tuple[SeenTransaction, ...]:
     """Return the transactions that the samples caught idle once at least, in the order in which they were seen to end."""
     open_ones: dict[int, list[tuple[float, SampledSession]]] = {}
     found: list[SeenTransaction] = []
+    idled = sampled(seen).idle_pids
     for sample in seen.samples:
         for session in sample.sessions:
-            if session.xact_age_s is None:
+            if session.pid not in idled or session.xact_age_s is None:
                 continue
             known = open_ones.get(session.pid)
             if known and abs(_start(*known[-1]) - (sample.at - session.xact_age_s)) > SAME_START_S:
@@ -67,7 +68,7 @@ def _start(at: float, session: SampledSession) -> float:
 
 def _joined(looks: list[tuple[float, SampledSession]]) -> Iterator[SeenTransaction]:
     at, last = looks[-1]
-    idle = [one for _, one in looks if one.state is not None and one.state.startswith(IDLE)]
+    idle = [one for _, one in looks if one.state is not None and one.state.startswith(IDLE_IN_TRANSACTION)]
     if not idle:
         return
     yield SeenTransaction(

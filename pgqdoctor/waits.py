@@ -80,15 +80,19 @@ def events(seen: Observation, samples: Sequence[Sample] | None = None) -> tuple[
     chosen = seen.samples if samples is None else samples
     texts = _joined(seen)
     counts: dict[tuple[Group, str], Counter[tuple[int | str, str]]] = defaultdict(Counter)
+    alike: dict[tuple[object, ...], list[SampledSession]] = defaultdict(list)
     for sample in chosen:
         for one in sample.sessions:
-            group = group_of(one)
-            if group is None:
-                continue
-            event = f"{one.wait_type}:{one.wait_event}" if one.wait_type else "on CPU"
-            # The query id joins executions that differ in their literals only.
-            what = _what(one, texts, seen.texts)
-            counts[group, event][what, one.application] += 1
+            if one.state == "active":
+                alike[one.wait_type, one.wait_event, one.query_id, one.text, one.application].append(one)
+    for one, *more in alike.values():
+        group = group_of(one)
+        if group is None:
+            continue
+        event = f"{one.wait_type}:{one.wait_event}" if one.wait_type else "on CPU"
+        # The query id joins executions that differ in their literals only.
+        what = _what(one, texts, seen.texts)
+        counts[group, event][what, one.application] += 1 + len(more)
     total = max(len(chosen), 1)
     found = [
         Event(
