@@ -351,7 +351,11 @@ def _remedies(
     yield remedy.end_session(
         pid=session.pid,
         gently=not idle,
-        title=f"{'End' if idle else 'Cancel the statement of'} the root, session {session.pid}",
+        title=(
+            f"{'End' if idle else 'Cancel the statement of'} the root, session {session.pid}"
+            if middle is None
+            else f"Or {'end' if idle else 'cancel the statement of'} the root, session {session.pid}, so that the one in the middle gets its lock"
+        ),
         expect="its locks are released and the line moves on",
         risk="its open transaction is rolled back" + (" and its client loses the connection" if idle else ""),
     )

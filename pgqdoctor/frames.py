@@ -11,6 +11,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.pulse import Pulse, pulse
 from pgqdoctor.queue import Queue, build_queues
 from pgqdoctor.report import Report
+from pgqdoctor.triage import without_culprits
 
 WINDOW_S = 10.0
 """Seconds a frame looks back: the window of ``pgqdoctor report``, so that both say the same."""
@@ -37,11 +38,17 @@ class Frame:
     report: Report
     pulse: Pulse
     queues: tuple[Queue, ...]
+    judging: Judging
 
     @property
     def at(self) -> float:
         """The server's clock at the end of the window."""
         return self.observation.last.at
+
+    def later_on(self) -> Report | None:
+        """Judge what would remain without the culprit of the worst story, as ``fix`` does; None where nothing can be taken away."""
+        remaining = without_culprits(self.observation, self.report)
+        return None if remaining is None else _judged(remaining, self.judging)
 
 
 def frame_of(seen: Observation, judging: Judging | None = None, *, since: float | None = None) -> Frame:
@@ -55,7 +62,16 @@ def frame_of(seen: Observation, judging: Judging | None = None, *, since: float 
             ),
         )
     queues = build_queues(seen)
-    report = diagnose(
+    return Frame(
+        observation=seen,
+        report=_judged(seen, how, queues),
+        pulse=pulse(seen, queues, since=since),
+        queues=queues,
+        judging=how,
+    )
+
+
+def _judged(seen: Observation, how: Judging, queues: tuple[Queue, ...] | None = None) -> Report:
+    return diagnose(
         seen, only=how.only, ignore=how.ignore, limits=how.limits, checks=how.checks, queues=queues
     )
-    return Frame(observation=seen, report=report, pulse=pulse(seen, queues, since=since), queues=queues)

@@ -101,12 +101,15 @@ class Signal:
     """A request to cancel a backend's statement or to end the backend.
 
     ``started`` is when the backend started (the server's clock): a pid that was given to another backend meanwhile
-    is left alone.
+    is left alone. So is a backend whose transaction is not the one that was asked about: ``transaction`` is when that began, None
+    for none open, and ``wrote`` whether it had a transaction id.
     """
 
     action: Literal["cancel", "terminate"]
     pid: int
     started: float
+    transaction: float | None = None
+    wrote: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,9 +411,17 @@ class Poller(threading.Thread):
         try:
             with self._asking():
                 found = session.records(
-                    f"SELECT {function}(a.pid) AS sent FROM pg_stat_activity a WHERE a.pid = %(pid)s "
-                    "AND abs(extract(epoch FROM a.backend_start)::float8 - %(started)s) < 2",
-                    {"pid": signal.pid, "started": signal.started},
+                    f"SELECT s.same, CASE WHEN s.same THEN {function}(s.pid) END AS sent FROM (SELECT a.pid, "
+                    "coalesce(abs(extract(epoch FROM a.xact_start)::float8 - %(transaction)s::float8) < 0.5, "
+                    "a.xact_start IS NULL AND %(transaction)s::float8 IS NULL) "
+                    "AND (a.backend_xid IS NOT NULL) = %(wrote)s AS same FROM pg_stat_activity a WHERE a.pid = %(pid)s "
+                    "AND abs(extract(epoch FROM a.backend_start)::float8 - %(started)s) < 2) s",
+                    {
+                        "pid": signal.pid,
+                        "started": signal.started,
+                        "transaction": signal.transaction,
+                        "wrote": signal.wrote,
+                    },
                 )
         except psycopg.Error as error:
             if session.closed:
@@ -418,6 +429,15 @@ class Poller(threading.Thread):
             return SignalOutcome(signal=signal, done=False, message=f"The server refused: {one_line(error)}")
         if not found:
             return SignalOutcome(signal=signal, done=False, message=f"Backend {signal.pid} is gone already.")
+        if not found[0]["same"]:
+            return SignalOutcome(
+                signal=signal,
+                done=False,
+                message=(
+                    f"Nothing was sent: backend {signal.pid} is not in the transaction any more that was shown, or has written since. "
+                    "Look again."
+                ),
+            )
         if not found[0]["sent"]:
             return SignalOutcome(
                 signal=signal, done=False, message=f"Backend {signal.pid} could not be signalled."

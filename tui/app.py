@@ -462,6 +462,14 @@ class DoctorApp(App[None]):
             why = "--read-only" if self.read_only else "this is a recording"
             self.notify(f"No signal is sent: {why}.", severity="warning", markup=False)
             return
+        if self.paused or (self.snapshot is not None and not self.snapshot.newest):
+            self.notify(
+                "No signal is sent from a moment that has passed: > leads back to now.", severity="warning"
+            )
+            return
+        if self._stale():
+            self.notify(f"No signal is sent on old data: {self._stale().lower()}.", severity="warning")
+            return
         target = pane.target
         if target is None:
             self.notify("There is no backend under the cursor.", severity="warning")
@@ -469,7 +477,16 @@ class DoctorApp(App[None]):
         if target.forbidden:
             self.notify(one_line(target.forbidden), severity="warning", markup=False)
             return
-        signal = Signal(action=action, pid=target.pid, started=target.started)
+        if action == "cancel" and not target.runs:
+            self.notify(target.cancel[0], severity="warning", markup=False)
+            return
+        signal = Signal(
+            action=action,
+            pid=target.pid,
+            started=target.started,
+            transaction=target.transaction,
+            wrote=target.wrote,
+        )
         title = f"{'Cancel the statement of' if action == 'cancel' else 'Terminate'} {target.who}?"
 
         def answered(yes: bool | None) -> None:
@@ -517,12 +534,17 @@ class DoctorApp(App[None]):
         if self.snapshot is None:
             self.notify("There is nothing to fix yet.", severity="warning")
             return
-        report = self.snapshot.shown.frame.report
+        frame = self.snapshot.shown.frame
         recorded = not self.feed.live
+
+        def script() -> str:
+            # What the command prints: with what is left to do once the culprit is gone.
+            steps = treatment(frame.report, (), later_on=frame.later_on())
+            return fix_script(frame.report, steps, recording=recorded)
 
         def answered(answer: tuple[str, str, bool] | None) -> None:
             if answer is not None:
-                self._write(answer[0], lambda: fix_script(report, treatment(report, ()), recording=recorded))
+                self._write(answer[0], script)
 
         self.push_screen(
             WriteScreen("Save the fix script", self._stem("fix"), [("SQL", ".sql")], redactable=False),

@@ -230,7 +230,8 @@ class _Writer:
         """Yield the lines of a step: as statements where it acts, else as comments."""
         ready = list(self._safe(statements))
         if not step.acts:
-            yield from _commented(ready)
+            # Whoever removes the comment marks must not lose the timeout with which the remedy was meant to run.
+            yield from _commented([*_timeouts(step, statements), *ready])
             return
         for one in ready:
             shown = statement(one)
@@ -273,6 +274,11 @@ class _Writer:
             if session is not None:
                 one = _same_session(session[1], session[2], self._report.generated_at)
             yield one if one.rstrip().endswith((";", "\\gexec")) or _is_comment(one) else f"{one};"
+
+
+def _timeouts(step: Step, statements: Sequence[str]) -> list[str]:
+    given = step.remedy.undo if statements is step.undo else step.remedy.sql
+    return [one for one in given if one not in statements]
 
 
 def _is_comment(text: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pgqdoctor.decisions import decision
+from pgqdoctor.decisions import caution, decision
 from pgqdoctor.render.clean import one_line, statement
 from pgqdoctor.render.jsonout import written
 from pgqdoctor.render.text import NARROWEST, Paper
@@ -134,7 +134,9 @@ def _first(step: Step, paper: Paper) -> Iterator[Block]:
         lines.extend(paper.labelled("needs", step.needs, indent=3, column=LABEL))
     if step.rolls_back:
         lines.extend(paper.labelled("rolls back", step.rolls_back, indent=3, column=LABEL))
-    elif step.kind in ("sql", "setting") and (decision(step.sql) or step.blocks != "nothing"):
+    elif step.kind in ("sql", "setting") and (
+        decision(step.sql) or caution(step.sql) or step.blocks != "nothing"
+    ):
         lines.extend(paper.labelled("risk", step.risk, indent=3, column=LABEL))
     lines.extend(paper.labelled("helped if", step.helped, indent=3, column=LABEL))
     yield Block(rank=0, lines=tuple(lines))

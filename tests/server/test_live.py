@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +206,52 @@ def test_signals_reach_the_backend_that_was_meant(database: str) -> None:
         assert not outcome.done
         assert "gone already" in outcome.message
         victim.execute("SELECT 1")
-        poller.request(Signal(action="terminate", pid=pid, started=started))
-        outcome = heard.wait(lambda one: isinstance(one, SignalOutcome) and one.signal != wrong)
-        assert outcome.done
+        assert session.xact_age_s is not None and session.xid is not None
+        shown = Signal(
+            action="terminate",
+            pid=pid,
+            started=started,
+            transaction=beat.at - session.xact_age_s,
+            wrote=True,
+        )
+
+        def answer(asked: Signal) -> SignalOutcome:
+            poller.request(asked)
+            told: SignalOutcome = heard.wait(
+                lambda one: isinstance(one, SignalOutcome) and one.signal == asked
+            )
+            return told
+
+        idle = replace(shown, transaction=None, wrote=False)
+        earlier = replace(shown, transaction=beat.at - session.xact_age_s - 60.0)
+        unwritten = replace(shown, wrote=False)
+        for other in (idle, earlier, unwritten):
+            outcome = answer(other)
+            assert not outcome.done
+            assert "not in the transaction any more that was shown" in outcome.message
+        victim.execute("SELECT 1")
+        assert answer(shown).done
         with pytest.raises(psycopg.OperationalError):
             victim.execute("SELECT 1")
+
+
+def test_a_signal_for_a_session_that_was_idle_spares_the_transaction_it_is_in_now(database: str) -> None:
+    make_queue(database)
+    with psycopg.connect(database, application_name="victim") as victim, polled(database) as (poller, heard):
+        started = float(
+            victim.execute(
+                "SELECT extract(epoch FROM backend_start)::float8 FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            ).fetchall()[0][0]
+        )
+        shown = Signal(action="terminate", pid=victim.info.backend_pid, started=started)
+        heard.wait(beats)
+        poller.request(shown)
+        outcome = heard.wait(lambda one: isinstance(one, SignalOutcome))
+        assert not outcome.done
+        victim.rollback()
+        place = len(heard.all)
+        poller.request(shown)
+        assert heard.wait(lambda one: isinstance(one, SignalOutcome), after=place).done
 
 
 def test_a_read_only_poller_sends_nothing(database: str) -> None:

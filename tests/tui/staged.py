@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from pgqdoctor.feed import Posted, Snapshot
-from pgqdoctor.frames import Frame, frame_of
+from pgqdoctor.frames import Frame, Judging, frame_of
 from pgqdoctor.history import History
 from pgqdoctor.live import Signal
 from pgqdoctor.pulse import pulse
@@ -49,7 +49,7 @@ def frame_staged(name: str) -> Frame:
     assert seen is not None
     report = msgspec.json.decode((REPORTS / f"{name}.json").read_bytes(), type=Report)
     queues = build_queues(seen)
-    return Frame(observation=seen, report=report, pulse=pulse(seen, queues), queues=queues)
+    return Frame(observation=seen, report=report, pulse=pulse(seen, queues), queues=queues, judging=Judging())
 
 
 def snapshot_staged(name: str) -> Snapshot[Picture]:

@@ -11,13 +11,16 @@ from textual.containers import Vertical
 from textual.widgets import Button, ContentSwitcher, Input, Static
 
 from pgqdoctor.feed import Failure, Snapshot
-from pgqdoctor.frames import Frame
+from pgqdoctor.frames import Frame, Judging
 from pgqdoctor.history import History
 from pgqdoctor.live import Dropped, LinkState, PollCost, SignalOutcome
 from pgqdoctor.pulse import pulse
 from pgqdoctor.queue import build_queues
 from pgqdoctor.recording import last_observation, open_recording
 from pgqdoctor.render import render
+from pgqdoctor.render.script import fix_script
+from pgqdoctor.steps import treatment
+from pgqdoctor.triage import with_what_comes_after
 from pgqdoctor.tui.app import ENDINGS, EXPORTED_WIDTH, PANES, DoctorApp
 from pgqdoctor.tui.keys import KEYS
 from pgqdoctor.tui.screens.dialogs import ConfirmScreen, HelpScreen
@@ -247,6 +250,55 @@ async def test_no_signal_where_none_may_be_sent(read_only: bool, live: bool) -> 
         assert feed.signals == []
 
 
+@pytest.mark.parametrize("keys", [("left_square_bracket",), ("less_than_sign",), ("space",)])
+async def test_no_signal_from_a_moment_that_has_passed(keys: tuple[str, ...]) -> None:
+    feed = feed_of()
+    app = app_staged(feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", *keys, "t")
+        assert not isinstance(app.screen, ConfirmScreen)
+        assert "a moment that has passed" in [one.message for one in app._notifications][-1]
+        await pilot.press("space" if keys == ("space",) else "greater_than_sign")
+        await pilot.pause()
+        await pilot.press("t")
+        assert isinstance(app.screen, ConfirmScreen)
+
+
+async def test_no_signal_on_old_data() -> None:
+    now = [0.0]
+    feed = feed_of()
+    app = DoctorApp(feed, clock=lambda: now[0])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        now[0] = 60.0
+        await pilot.press("t")
+        assert not isinstance(app.screen, ConfirmScreen)
+        assert "data 1m00s old" in [one.message for one in app._notifications][-1]
+
+
+async def test_an_idle_session_has_no_statement_to_cancel() -> None:
+    feed = feed_of()
+    app = app_staged(feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", "c")
+        assert not isinstance(app.screen, ConfirmScreen)
+        assert "only terminating ends its transaction" in [one.message for one in app._notifications][-1]
+
+
+async def test_the_fix_script_is_the_command_s(tmp_path: Path) -> None:
+    """With what is left to do once the culprit is gone."""
+    feed = feed_of()
+    app = app_staged(feed, directory=tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f", "enter")
+        await pilot.pause()
+    (path,) = tmp_path.iterdir()
+    report, later_on = with_what_comes_after(frame_staged("idle-snapshot").observation)
+    assert later_on is not None
+    assert path.read_text() == fix_script(report, treatment(report, later_on=later_on))
+    assert "VACUUM" in path.read_text()
+
+
 async def test_a_role_without_the_right_is_told_so() -> None:
     snapshot = snapshot_staged("idle-snapshot")
     horizon = snapshot.shown.horizon
@@ -474,7 +526,9 @@ def hostile(name: str) -> Snapshot[Picture]:
     )
     report = replace(report, findings=findings, notes=(name,), server=replace(report.server, database=name))
     queues = build_queues(seen)
-    shown_frame = Frame(observation=seen, report=report, pulse=pulse(seen, queues), queues=queues)
+    shown_frame = Frame(
+        observation=seen, report=report, pulse=pulse(seen, queues), queues=queues, judging=Judging()
+    )
     return replace(snapshot_staged("idle-snapshot"), shown=picture(shown_frame))
 
 

@@ -56,6 +56,10 @@ class Target:
 
     pid: int
     started: float
+    transaction: float | None
+    wrote: bool
+    runs: bool
+    """True while it runs a statement: otherwise there is nothing to cancel."""
     who: str
     cancel: tuple[str, ...]
     terminate: tuple[str, ...]
@@ -172,6 +176,9 @@ def _target(server: Server, reading: Reading, row: SessionRow) -> Target:
     return Target(
         pid=row.pid,
         started=reading.at - (row.backend_start_s or 0.0),
+        transaction=reading.at - row.xact_age_s if row.xact_age_s is not None else None,
+        wrote=row.xid is not None,
+        runs=row.state is None or not row.state.startswith("idle"),
         who=one_line(f"backend {row.pid}, {row.application or '(no name)'}, role {row.role or '?'}"),
         cancel=tuple(one_line(line) for line in undone(row, "cancel")),
         terminate=tuple(one_line(line) for line in undone(row, "terminate")),
