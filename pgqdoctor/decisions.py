@@ -83,7 +83,7 @@ _DECIDED: Final[Mapping[str, str]] = {
     "DELETE": "the application's own rows are gone then",
 }
 _CAUTIONED: Final[Mapping[str, str]] = {
-    "pg_terminate_backend": "ask whose session it is: its work is rolled back",
-    "pg_cancel_backend": "ask whose statement it is: its work is rolled back",
+    "pg_terminate_backend": "ask whose session it is: what its transaction has written is rolled back",
+    "pg_cancel_backend": "ask whose statement it is: what it has done is rolled back",
     "UPDATE": "read which of the application's own rows it changes",
 }

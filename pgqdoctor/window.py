@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Final
 
 from pgqdoctor.observation import (
     Catalog,
@@ -21,6 +22,9 @@ from pgqdoctor.observation import (
     Server,
 )
 from pgqdoctor.rows import StatementTextRow
+
+LOOKS: Final = ("plan", "rows", "sizes", "attempts", "claimed")
+"""What only the bounded looks at a queue tell, as checks name their needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,12 @@ def observation_of(window: Sequence[Moment]) -> Observation | None:
     first, last = window[0], window[-1]
     scene = last.scene
     samples = tuple(_samples(window, last.texts))
-    lacks = [*scene.lacks, *(lack for one in window for lack in one.beat.lacks)]
+    probes = last.look.probes if last.look is not None else ()
+    lacks = [
+        *scene.lacks,
+        *(lack for one in window for lack in one.beat.lacks),
+        *_not_looked_at(scene.queues, probes),
+    ]
     return Observation(
         generated_at=datetime.fromtimestamp(last.beat.at, UTC)
         .isoformat(timespec="seconds")
@@ -135,10 +144,22 @@ def observation_of(window: Sequence[Moment]) -> Observation | None:
         last=last.beat.reading,
         samples=samples,
         queues=scene.queues,
-        probes=last.look.probes if last.look is not None else (),
+        probes=probes,
         lacks=tuple(dict.fromkeys(lacks)),
         looked_for=scene.looked_for,
     )
+
+
+def _not_looked_at(queues: Sequence[QueueIdentity], probes: Sequence[QueueProbe]) -> Iterator[Lack]:
+    """Say that the bounded looks have yet to come, at the beginning and at a queue that was just found: what they would show is no
+    more healthy than sick."""
+    looked = {one.oid for one in probes}
+    for one in queues:
+        if one.oid not in looked:
+            yield from (
+                Lack(what=what, reason="the first look at it has not ended yet", queue=one.name)
+                for what in LOOKS
+            )
 
 
 def _samples(window: Sequence[Moment], texts: tuple[str, ...]) -> Iterator[Sample]:

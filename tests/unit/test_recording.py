@@ -14,6 +14,7 @@ from pgqdoctor.frames import frame_of
 from pgqdoctor.history import History, Part, decode, encode
 from pgqdoctor.observation import Observation, load_observation, save_observation
 from pgqdoctor.recording import Writer, last_observation, open_recording, parts_of, write_history
+from pgqdoctor.render.phrases import verdict_word
 from pgqdoctor.window import Beat, Look, Moment, Scene, Stream, observation_of, window_of
 
 RECORDINGS = Path(__file__).parents[2] / "fixtures" / "observations"
@@ -67,6 +68,19 @@ def test_samples_are_those_between_the_readings() -> None:
     assert made is not None
     assert len(made.samples) == sum(len(one.beat.samples) for one in window[1:])
     assert all(made.first.at <= one.at <= made.last.at for one in made.samples)
+
+
+def test_what_was_not_looked_at_yet_is_not_called_healthy() -> None:
+    window = [replace(one, look=None) for one in moments()[:3]]
+    made = observation_of(window)
+    assert made is not None
+    report = frame_of(made).report
+    unseen = {one.check for one in report.skipped if "has not ended yet" in one.reason}
+    assert {"claim-scans-dead-rows", "claim-scans-consumed-rows", "queue-unserved"} <= unseen
+    assert verdict_word(replace(report, findings=(), verdict="healthy")) == "HEALTHY AS FAR AS SEEN"
+    looked = observation_of(moments()[-3:])
+    assert looked is not None
+    assert not [one for one in looked.lacks if "has not ended yet" in one.reason]
 
 
 def test_samples_keep_their_statements_across_a_new_list_of_texts() -> None:
