@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pglast import ast
@@ -32,6 +32,10 @@ MAX_CHARACTERS = 100_000
 measured with pglast 8.8), so this bounds one text to about half a second; the longest claim known is shorter
 than 10,000."""
 
+OWN: Final = "/* pgqdoctor */"
+OWN_WITHIN: Final = 60
+"""Letters from the beginning among which the mark stands."""
+_FIRST_WORD = re.compile(r"\s*\w+")
 _WORDS = re.compile(
     r"\b(?:select|update|delete|insert|merge|savepoint|release|rollback|notify|lock|call|perform|begin"
     r"|start|set|with|values|execute)\b",
@@ -66,12 +70,27 @@ class Piece:
     tokens: tuple[Token, ...]
 
 
+def marked(text: str) -> str:
+    """Return a SELECT or WITH of the doctor's own with a mark by which it is known in pg_stat_statements.
+
+    The mark stands behind the first word: PostgreSQL 18 drops a comment before it from the text that it keeps.
+    """
+    first = _FIRST_WORD.match(text)
+    end = first.end() if first is not None else 0
+    return f"{text[:end]} {OWN}{text[end:]}"
+
+
+def is_own(text: str) -> bool:
+    """Tell whether a statement is one of the doctor's looks at a queue's rows."""
+    return OWN in text[:OWN_WITHIN]
+
+
 def may_concern_queue(text: str) -> bool:
-    """Tell cheaply whether a text may be a statement that queue work consists of.
+    """Tell cheaply whether a text may be a statement that queue work consists of; the doctor's own looks are none.
 
     It errs towards True: a False text holds none of the words such a statement needs.
     """
-    return _WORDS.search(text, 0, MAX_CHARACTERS) is not None
+    return not is_own(text) and _WORDS.search(text, 0, MAX_CHARACTERS) is not None
 
 
 def scan(text: str) -> tuple[Token, ...]:

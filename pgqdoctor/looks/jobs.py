@@ -14,6 +14,7 @@ from pgqdoctor.connect import Link, Session
 from pgqdoctor.looks.look import LOOK_TIMEOUT_MS, MOST_COST, QueueLook, plan_document
 from pgqdoctor.looks.times import instant, is_time, ready_since
 from pgqdoctor.observation import AttemptsProbe, QueueIdentity, StateCount, StuckProbe
+from pgqdoctor.sqltext import marked
 from pgqdoctor.usercode import user_code
 
 MOST_ROWS: Final = 10_000
@@ -118,7 +119,7 @@ def states_by_index(session: Session, link: Link, identity: QueueIdentity, colum
             cursor.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query)
             if float(plan_document(cursor.fetchone())[0]["Plan"]["Total Cost"]) > MOST_COST:
                 return ()
-            cursor.execute(query)
+            cursor.execute(marked(query.as_string()).encode())
             return tuple(one["value"] for one in cursor.fetchall())
     except (psycopg.Error, ValueError):
         return ()

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from pgqdoctor.connect import Link, Session, one_line, quote
 from pgqdoctor.observation import Catalog, Lack, QueueIdentity
+from pgqdoctor.sqltext import marked
 from pgqdoctor.usercode import user_code
 
 MOST_COST: Final = 4_000.0
@@ -127,7 +128,7 @@ class QueueLook:
                         "no index serves it",
                     )
                     return None
-                cursor.execute(query)
+                cursor.execute(marked(query.as_string()).encode())
                 return cursor.fetchall()
         except psycopg.Error as error:
             self.failed(what, error)

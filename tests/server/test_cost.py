@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-from pgqdoctor.collect import ObserveOptions, Observer
+from pgqdoctor.claiming import polls
+from pgqdoctor.collect import ObserveOptions, Observer, observe
 from pgqdoctor.connect import connect
+from pgqdoctor.queue import build_queues
+from pgqdoctor.sqltext import is_own
 
 QUEUE = """
 CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status text NOT NULL DEFAULT 'queued',
@@ -144,3 +147,18 @@ def test_partitions_of_one_queue_cost_a_few_pages_each(database: str, doctor: st
     assert among.queues == ("public.jobs",)
     assert among.poll <= partitions * 10
     assert among.prepare <= partitions * 200
+
+
+def test_a_second_observation_does_not_take_the_first_one_s_looks_for_work_on_the_queue(doctor: str) -> None:
+    """On every version they are known in pg_stat_statements, also where the role is the application's own."""
+    options = ObserveOptions(window_seconds=0.5)
+    first = observe(doctor, options)
+    assert first.queues[0].name == "public.jobs"
+    again = observe(doctor, options)
+    kept = [one.text for one in again.statement_texts if one.text is not None and is_own(one.text)]
+    assert kept, "the looks are counted by the server, with their mark"
+    (queue,) = build_queues(again)
+    assert polls(queue) == ()
+    assert {one.text for one in queue.statements} == {
+        one.text for (known,) in (build_queues(first),) for one in known.statements
+    }
