@@ -24,15 +24,16 @@ def look(
     claim: str = build.CLAIM,
     plan: PlanProbe = SERVED,
     *more: PlanProbe,
+    rows: int | None = None,
 ) -> list[Finding]:
     seen = build.observation(
-        statements={"1/10/1": (claim, calls, calls)},
+        statements={"1/10/1": (claim, calls, calls if rows is None else rows)},
         first=build.reading(
             0.0, statements=(build.calls("1/10/1", 0),), indexes=(build.index_counters(2002, 7),)
         ),
         last=build.reading(
             build.WINDOW_S,
-            statements=(build.calls("1/10/1", calls, blocks_hit=per_call * calls),),
+            statements=(build.calls("1/10/1", calls, rows, blocks_hit=per_call * calls),),
             indexes=(build.index_counters(2002, 7 + scans),),
         ),
         probes=(build.probe(plans=(plan, *more)),),
@@ -56,6 +57,12 @@ def test_bound_parameter() -> None:
         "UPDATE jobs SET state = 'running', attempts = attempts + 1 WHERE id = (SELECT id FROM jobs WHERE state = 'queued' AND run_at <= now() "
         "ORDER BY run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id;",
     )
+
+
+@pytest.mark.parametrize(("per_call", "found"), [(490, False), (500, True)])
+def test_a_claim_of_ten_jobs_writes_ten_rows(per_call: int, found: bool) -> None:
+    """EXPLAIN reads the way to the jobs only, and where none is ready not even that."""
+    assert bool(look(per_call, rows=1_000, plan=plans.limited(plans.scan(buffers=2)))) == found
 
 
 def test_plan_for_any_value_is_shown() -> None:
