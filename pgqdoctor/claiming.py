@@ -496,10 +496,15 @@ def dead_core(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> float:
 
 
 def mean_buffers(queue: Queue, least_calls: int) -> float | None:
-    """Return the buffers that a claim of the window read on average, what it wrote included; None after fewer calls."""
+    """Return the buffers that claims of the window read on average for a job, what they wrote included; None after fewer calls.
+
+    A claim of many jobs writes as many rows, and one that finds none reads all the same: the more of calls and rows counts.
+    """
     seen = statements_of(queue.claims)
     calls = sum(one.calls for one in seen)
-    return sum(one.blocks for one in seen) / calls if calls >= max(least_calls, 1) else None
+    if calls < max(least_calls, 1):
+        return None
+    return sum(one.blocks for one in seen) / sum(max(one.calls, one.rows) for one in seen)
 
 
 def filter_columns(queue: Queue, facts: ClaimPlanFacts) -> tuple[str, ...]:
