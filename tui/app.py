@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.events import Key, Resize
-from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Input
+from textual.notifications import SeverityLevel
+from textual.screen import ModalScreen, Screen
+from textual.widgets import ContentSwitcher, Input, Static
 
 from pgqdoctor.errors import PgqdoctorError
 from pgqdoctor.feed import Failure, Feed, Posted, Snapshot
@@ -22,6 +25,7 @@ from pgqdoctor.live import Dropped, LinkState, PollCost, Signal, SignalOutcome
 from pgqdoctor.recording import write_history
 from pgqdoctor.render import FORMATS, render
 from pgqdoctor.render.clean import one_line
+from pgqdoctor.render.quantities import counted
 from pgqdoctor.render.script import fix_script
 from pgqdoctor.steps import treatment
 from pgqdoctor.tui.keys import KEYS
@@ -33,12 +37,12 @@ from pgqdoctor.tui.screens.history import HistoryPane
 from pgqdoctor.tui.screens.horizon import HorizonPane
 from pgqdoctor.tui.screens.knobs import KnobsPane
 from pgqdoctor.tui.screens.overview import OverviewPane
-from pgqdoctor.tui.screens.pane import Choice, Pane
+from pgqdoctor.tui.screens.pane import Choice, Pane, matching
 from pgqdoctor.tui.screens.waits import WaitsPane
 from pgqdoctor.tui.theme import DARK
 from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.horizon import Action
-from pgqdoctor.tui.views.overview import SORTS, QueueLine
+from pgqdoctor.tui.views.overview import QueueLine
 from pgqdoctor.tui.views.picture import Picture
 from pgqdoctor.tui.widgets.statusline import Status, StatusLine
 from pgqdoctor.tui.widgets.tabs import PaneTabs
@@ -54,6 +58,9 @@ PANES = {
     "history": "History",
 }
 WIDE_FROM = 130
+SMALLEST = (60, 15)
+"""Columns and lines: below them a table has no row and a question not all of its words."""
+TOO_SMALL = f"the terminal is too small ({SMALLEST[0]}x{SMALLEST[1]} at least)"
 INTERVALS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 ENDINGS = {
     "text": ".txt",
@@ -127,6 +134,8 @@ class DoctorApp(App[None]):
         self._failure = ""
         self._gone: dict[str, QueueLine] = {}
         self._quit = False
+        self._small = False
+        self._held: list[Callable[[], None]] = []
 
     # -- the frame of the screen ---------------------------------------------------------------------------
 
@@ -144,6 +153,7 @@ class DoctorApp(App[None]):
             yield HistoryPane(id="history")
         yield Input(id="filter", placeholder="filter by name", compact=True)
         yield StatusLine(id="status")
+        yield Static(TOO_SMALL, id="too-small", markup=False)
 
     def on_mount(self) -> None:
         """Begin."""
@@ -163,8 +173,54 @@ class DoctorApp(App[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Put parts beside each other where there is room."""
-        self.screen_stack[0].set_class(event.size.width >= WIDE_FROM, "wide")
+        frame = self.screen_stack[0]
+        frame.set_class(event.size.width >= WIDE_FROM, "wide")
+        # This application's own size is still that of before.
+        small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
+        if small != self._small:
+            self._shut() if small else self._open_again()
         self.call_after_refresh(self._show)
+
+    def _shut(self) -> None:
+        """Show no screen, and ask no question whose words cannot be read."""
+        self._small = True
+        self.screen_stack[0].add_class("small")
+        if isinstance(self.screen, ConfirmScreen):
+            self.screen.dismiss(False)
+
+    def _open_again(self) -> None:
+        self._small = False
+        self.screen_stack[0].remove_class("small")
+        self.call_after_refresh(self.pane.take_focus)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take no key but that which quits while nothing is shown."""
+        return action == "quit" or not self._small
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Say something at the lower right; while a question is asked it waits, so that it covers nothing of it."""
+        say = partial(super().notify, message, title=title, severity=severity, timeout=timeout, markup=markup)
+        if isinstance(self.screen, ModalScreen):
+            self._held.append(say)
+        else:
+            say()
+
+    def pop_screen(self) -> AwaitComplete:
+        """Say after a question what waited for its answer."""
+        popped = super().pop_screen()
+        if not isinstance(self.screen, ModalScreen):
+            held, self._held = self._held, []
+            for say in held:
+                say()
+        return popped
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Offer the screens by name in the command palette."""
@@ -275,8 +331,8 @@ class DoctorApp(App[None]):
             extras.append(f"every {short.seconds(self.interval_s)}")
         if self.choice.wanted:
             extras.append(f"filter {self.choice.wanted!r}")
-        if self.choice.sort != "name":
-            extras.append(f"by {self.choice.sort}")
+        if order := self.pane.order(self.choice):
+            extras.append(f"by {order}")
         if self.read_only:
             extras.append("read-only")
         self.query_one(StatusLine).show(
@@ -383,15 +439,23 @@ class DoctorApp(App[None]):
 
     def action_interval(self, step: int) -> None:
         """Poll more seldom or more often."""
+        if not self.feed.live:
+            self.notify("A recording has its own interval: that at which it was taken.", severity="warning")
+            return
         place = min(range(len(INTERVALS)), key=lambda one: abs(INTERVALS[one] - self.interval_s))
         self.interval_s = INTERVALS[min(max(place + step, 0), len(INTERVALS) - 1)]
         self.feed.set_interval(self.interval_s)
         self._show_status()
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
-        place = SORTS.index(self.choice.sort)
-        self.choice = replace(self.choice, sort=SORTS[(place + 1) % len(SORTS)])
+        """Sort what is shown in its next order."""
+        choice = self.pane.next_order(self.choice)
+        if choice is None:
+            self.notify(
+                "Nothing to sort here: s sorts the queues of screen 1 and the wait events of screen 3."
+            )
+            return
+        self.choice = choice
         self._show()
 
     def action_filter(self) -> None:
@@ -436,7 +500,7 @@ class DoctorApp(App[None]):
         """Choose the next part of the screen, or the next queue."""
         if self.pane.sideways(step) or self.snapshot is None:
             return
-        names = [one.name for one in self.snapshot.shown.queues]
+        names = matching((one.name for one in self.snapshot.shown.queues), self.choice)
         if names:
             place = names.index(self.choice.queue) if self.choice.queue in names else 0
             self.choice = replace(self.choice, queue=names[(place + step) % len(names)])
@@ -446,10 +510,10 @@ class DoctorApp(App[None]):
         """Copy what the screen offers, through the terminal (OSC 52)."""
         text = self.pane.copied()
         if not text:
-            self.notify("This screen has nothing to copy.", severity="warning")
+            self.notify(self.pane.nothing_copied(), severity="warning", markup=False)
             return
         self.copy_to_clipboard(text)
-        self.notify(f"Copied {len(text.splitlines())} lines; the terminal must allow OSC 52.")
+        self.notify(f"Copied {counted(len(text.splitlines()), 'line')}; the terminal must allow OSC 52.")
 
     # -- signals ---------------------------------------------------------------------------------------------
 
@@ -571,15 +635,28 @@ class DoctorApp(App[None]):
     def _write(self, name: str, text: Callable[[], str]) -> None:
         path = self.directory / Path(name).expanduser()
         try:
-            path.write_text(text(), encoding="utf-8")
+            made = text()
+            with path.open("x", encoding="utf-8") as file:
+                file.write(made)
+        except FileExistsError:
+            self._refuse(path)
+            return
         except (OSError, PgqdoctorError) as error:
             self.notify(f"Not written: {one_line(str(error))}", severity="error", markup=False)
             return
         self.notify(f"Written to {path}", markup=False)
 
+    def _refuse(self, path: Path) -> None:
+        """Say that what stands in a file is left as it is."""
+        said = f"Not written: {one_line(str(path))} exists already; choose another name."
+        self.notify(said, severity="error", markup=False)
+
     @work(thread=True)
     def _write_recording(self, name: Path, redacted: bool) -> None:
         path = self.directory / name.expanduser()
+        if path.exists():
+            self.call_from_thread(self._refuse, path)
+            return
         try:
             size = write_history(self.feed.history, path, redacted=redacted)
         except PgqdoctorError as error:

@@ -18,9 +18,9 @@ KEYS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "Looking",
         (
             ("space", "pause and go on; collecting goes on meanwhile"),
-            ("+ -", "poll more seldom, more often"),
+            ("+ -", "poll more seldom, more often (not in a recording)"),
             ("/", "filter by name; escape clears it"),
-            ("s", "sort by the next column"),
+            ("s", "sort the queues (screen 1) or wait events (3)"),
             ("[ ]", "one moment back in time, one on"),
             ("{ }", "ten moments back, ten on"),
             ("< >", "the first moment kept; back to now"),

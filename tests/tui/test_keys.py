@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from textual.containers import Vertical
 from textual.widgets import Button, ContentSwitcher, Input, Static
+from textual.widgets._toast import Toast
 
 from pgqdoctor.feed import Failure, Snapshot
 from pgqdoctor.frames import Frame, Judging
@@ -21,12 +22,13 @@ from pgqdoctor.render import render
 from pgqdoctor.render.script import fix_script
 from pgqdoctor.steps import treatment
 from pgqdoctor.triage import with_what_comes_after
-from pgqdoctor.tui.app import ENDINGS, EXPORTED_WIDTH, PANES, DoctorApp
+from pgqdoctor.tui.app import ENDINGS, EXPORTED_WIDTH, PANES, TOO_SMALL, DoctorApp
 from pgqdoctor.tui.keys import KEYS
-from pgqdoctor.tui.screens.dialogs import ConfirmScreen, HelpScreen
+from pgqdoctor.tui.screens.dialogs import ConfirmScreen, HelpScreen, WriteScreen
 from pgqdoctor.tui.screens.finding import FindingPane
 from pgqdoctor.tui.views.picture import Picture, picture
 from pgqdoctor.tui.widgets.grid import Grid
+from pgqdoctor.tui.widgets.plot import Plot
 from pgqdoctor.tui.widgets.statusline import StatusLine
 from pgqdoctor.tui.widgets.topline import TopLine
 from tests.tui.staged import StagedFeed, app_staged, frame_staged, snapshot_staged
@@ -40,6 +42,16 @@ def feed_of(name: str = "idle-snapshot", *, live: bool = True) -> StagedFeed:
 
 def shown(app: DoctorApp, widget: type[Static]) -> str:
     return str(app.query_one(widget).render())
+
+
+def painted(app: DoctorApp) -> list[str]:
+    """The lines of the screen."""
+    return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+def said(app: DoctorApp) -> list[str]:
+    """What the toasts say, or said last."""
+    return [one.message for one in app._notifications]
 
 
 def current(app: DoctorApp) -> str | None:
@@ -549,3 +561,257 @@ async def test_a_paused_screen_does_not_accuse_the_server() -> None:
         app._show_status()
         await pilot.pause()
         assert "no answer from the server for 1m00s" in shown(app, StatusLine)
+
+
+async def test_what_is_said_covers_neither_a_question_nor_the_last_lines() -> None:
+    feed = feed_of()
+    app = app_staged(feed)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        for _ in range(3):
+            app.notify("Written to /home/somebody/a/rather/long/path/to/a/report.txt", markup=False)
+        await pilot.press("slash")
+        await pilot.pause()
+        toasts = [one for one in app.screen.query(Toast) if one.display]
+        assert len(toasts) == 3
+        for below in (app.query_one(StatusLine), app.query_one("#filter", Input)):
+            assert below.region.height > 0
+            assert not any(one.region.overlaps(below.region) for one in toasts)
+        await pilot.press("escape", "w")
+        await pilot.pause()
+        assert isinstance(app.screen, WriteScreen)
+        feed.post(Dropped(name="public.emails", at=0.0))
+        await pilot.pause()
+        assert not any(one.display for one in app.screen.query(Toast)), "the name of the file stays readable"
+        assert not any("dropped" in one for one in said(app)), (
+            "it must not pass by unseen behind the question"
+        )
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "The table public.emails was dropped." in said(app)
+        assert any("public.emails was dropped" in line for line in painted(app))
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+async def test_a_ticked_box_has_another_letter(monkeypatch: pytest.MonkeyPatch, no_color: bool) -> None:
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    app = app_staged(feed_of())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("w", "tab")
+        await pilot.pause()
+        assert any("[ ] redact" in line for line in painted(app))
+        await pilot.press("space")
+        await pilot.pause()
+        assert any("[x] redact" in line for line in painted(app))
+
+
+async def test_sort_acts_on_the_screen_that_is_shown() -> None:
+    app = app_staged(feed_of("savepoint-storm"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3")
+        events = app.query_one("#events", Grid)
+        assert app.snapshot is not None
+        view = {one.event: one for one in app.snapshot.shown.waits.events}
+
+        def sizes() -> list[float]:
+            return [view[row.key].sessions for row in events.rows]
+
+        assert sizes() == sorted(sizes(), reverse=True)
+        await pilot.press("s")
+        assert [row.key for row in events.rows] == list(view), "group by group"
+        assert "by group" in shown(app, StatusLine)
+        assert app.choice.sort == "name", "the queues of the overview stay as they were"
+        await pilot.press("s")
+        assert "by " not in shown(app, StatusLine)
+        await pilot.press("s", "1")
+        assert "by " not in shown(app, StatusLine)
+        await pilot.press("s")
+        assert "by ready" in shown(app, StatusLine)
+        await pilot.press("2", "s")
+        assert app.choice.sort == "ready"
+        assert ["s sorts" in one for one in said(app)] == [True]
+
+
+async def test_a_lone_queue_is_one_that_the_filter_lets_through() -> None:
+    app = app_staged(feed_of("healthy-two-queues"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        for key in ("5", "6", "7"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert any("public.emails" in line for line in painted(app)[2:4])
+        await pilot.press("slash", *"web", "enter")
+        for key in ("5", "6", "7"):
+            await pilot.press(key, "right")
+            await pilot.pause()
+            lines = painted(app)[2:4]
+            assert any("public.webhooks" in line for line in lines)
+            assert not any("another of" in line for line in lines)
+        await pilot.press("slash", *"none", "enter")
+        for key in ("5", "6", "7"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert painted(app)[2].strip() == "No queue matches the filter 'none' (escape clears it)."
+            assert not any("┤" in line for line in painted(app)), "no plot of the queue before it"
+
+
+async def test_the_finding_screen_says_that_the_filter_lets_none_through() -> None:
+    app = app_staged(feed_of())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("2", "slash", *"none", "enter")
+        await pilot.pause()
+        assert any("No finding matches the filter." in line for line in painted(app))
+
+
+async def test_copy_counts_and_points_to_the_cause_that_has_the_remedy() -> None:
+    app = app_staged(feed_of())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("2")
+        assert app.snapshot is not None
+        findings = app.snapshot.shown.findings
+        app.query_one(FindingPane).open(findings[2].key)
+        await pilot.press("y")
+        assert findings[2].remedies == ()
+        assert said(app)[-1].endswith(f"its cause has the remedy (tab, then choose it): {findings[0].title}")
+        app.query_one(FindingPane).open(findings[0].key)
+        await pilot.press("y")
+        assert said(app)[-1].startswith("Copied 1 line;")
+        await pilot.press("3", "y")
+        assert said(app)[-1] == "This screen has nothing to copy."
+
+
+async def test_a_recording_keeps_its_interval_and_says_so() -> None:
+    feed = feed_of(live=False)
+    app = app_staged(feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("plus", "minus")
+        assert feed.intervals == []
+        assert ["its own interval" in one for one in said(app)] == [True, True]
+
+
+@pytest.mark.parametrize(("key", "name"), [("e", "kept.txt"), ("f", "kept.sql"), ("w", "kept.pgqd")])
+async def test_what_stands_in_a_file_is_left(tmp_path: Path, key: str, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    app = app_staged(feed_of(), directory=tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(key)
+        await pilot.pause()
+        app.screen.query_one("#path", Input).value = name
+        await pilot.press("enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert (tmp_path / name).read_text() == "mine"
+        (message,) = said(app)
+        assert "exists already; choose another name" in message
+
+
+@pytest.mark.parametrize("name", ["report.yaml", "report"])
+async def test_an_ending_that_names_no_format_is_asked_about(tmp_path: Path, name: str) -> None:
+    app = app_staged(feed_of(), directory=tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("e")
+        await pilot.pause()
+        path = app.screen.query_one("#path", Input)
+        path.value = name
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, WriteScreen)
+        asked = " ".join(painted(app))
+        assert all(ending in asked for ending in ENDINGS.values())
+        assert list(tmp_path.iterdir()) == []
+        path.value = "report.JSON"
+        await pilot.press("enter")
+        await pilot.pause()
+    assert msgspec.json.decode((tmp_path / "report.JSON").read_bytes())["schema"] == "pgqdoctor.report/1"
+
+
+async def test_a_small_terminal_says_so_and_takes_no_signal() -> None:
+    feed = feed_of()
+    app = app_staged(feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", "t")
+        await pilot.pause()
+        assert isinstance(app.screen, ConfirmScreen)
+        for width, height in ((59, 24), (80, 14)):
+            await pilot.resize_terminal(width, height)
+            await pilot.pause()
+            assert not isinstance(app.screen, ConfirmScreen), "its words cannot be read"
+            await pilot.press("t", "y", "c", "y", "enter")
+            await pilot.pause()
+            assert [line.strip() for line in painted(app) if line] == [TOO_SMALL]
+        assert feed.signals == []
+        await pilot.resize_terminal(60, 15)
+        await pilot.pause()
+        assert any("Horizon" in line for line in painted(app))
+        assert not any(TOO_SMALL in line for line in painted(app))
+        await pilot.press("t")
+        await pilot.pause()
+        assert isinstance(app.screen, ConfirmScreen)
+        assert any("Terminate it (y)" in line for line in painted(app))
+        await pilot.press("y")
+        assert len(feed.signals) == 1
+
+
+async def test_a_terminal_that_is_small_from_the_start() -> None:
+    feed = feed_of()
+    app = app_staged(feed)
+    async with app.run_test(size=(40, 10)) as pilot:
+        await pilot.press("4", "t", "y")
+        await pilot.pause()
+        assert feed.signals == []
+        assert TOO_SMALL in " ".join(" ".join(painted(app)).split())
+        await pilot.press("q")
+    assert feed.stopped
+
+
+async def test_the_reason_of_a_lost_connection_is_not_cut_away() -> None:
+    feed = feed_of()
+    app = app_staged(feed)
+    reason = (
+        'could not connect to database "app_production" on "queue-primary.example.org" port 49639 as role '
+        '"doctor": connection to server at "queue-primary.example.org", port 49639 failed: Connection refused'
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        feed.post(LinkState(kind="reconnecting", reason=reason))
+        await pilot.pause()
+        line = app.query_one(StatusLine)
+        assert line.size.height == 2
+        text = " ".join(" ".join(painted(app)[-2:]).split())
+        assert text.startswith("! reconnecting: …")
+        assert "port 49639 failed: Connection refused" in text
+        assert text.endswith("? help · q quit")
+        await pilot.resize_terminal(200, 24)
+        await pilot.pause()
+        assert reason in " ".join(" ".join(painted(app)[-2:]).split())
+
+
+async def test_a_long_verdict_ends_with_an_ellipsis() -> None:
+    snapshot = snapshot_staged("idle-snapshot")
+    long = replace(snapshot.shown.head, cause="Session 1 holds it, and " * 20 + "ends.")
+    feed = StagedFeed(CONNECTED, replace(snapshot, shown=replace(snapshot.shown, head=long)))
+    app = app_staged(feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert painted(app)[0].startswith(" CRITICAL  Session 1")
+        assert painted(app)[2].endswith("…")
+        assert painted(app)[3].startswith(" 1 Overview")
+        await pilot.resize_terminal(200, 24)
+        await pilot.pause()
+        assert painted(app)[2].endswith("ends.")
+
+
+async def test_every_plot_spans_the_session_and_counts_have_no_decimals() -> None:
+    app = app_staged(feed_of("healthy-two-queues"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("7")
+        await pilot.pause()
+        await pilot.pause()
+        lines = painted(app)
+        for plot in app.query(Plot):
+            x, y, width, height = plot.region
+            drawn = [line[x : x + width] for line in lines[y : y + height]]
+            assert drawn[-1].split() == ["-20", "-15", "-10", "-5", "0"]
+            labels = [line.partition("┤")[0].strip() for line in drawn if "┤" in line]
+            assert labels[-1] == "0" and len(labels) > 1
+            if plot.id in ("plot-backlog", "plot-buffers", "plot-dead"):
+                assert not any("." in label for label in labels)
+        assert " ".join(" ".join(lines).split()).count("x: seconds before the last moment") == 1

@@ -9,11 +9,11 @@ import pytest
 from pgqdoctor.rows import LockRow, SessionRow
 from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.claim import claim_views
-from pgqdoctor.tui.views.findings import finding_views
+from pgqdoctor.tui.views.findings import finding_views, remedied_cause
 from pgqdoctor.tui.views.horizon import forbidden, horizon_view, lock_lines, undone
 from pgqdoctor.tui.views.knobs import PARTS, knobs_views
 from pgqdoctor.tui.views.overview import finding_lines, head, moments, ordered, queue_lines, remarks, series
-from pgqdoctor.tui.views.waits import columns, stacked, waits_view
+from pgqdoctor.tui.views.waits import columns, in_order, stacked, waits_view
 from tests.tui.staged import NAMES, frame_staged, history_of, snapshot_staged
 
 
@@ -121,6 +121,26 @@ def test_waits_tell_groups_events_statements_and_applications() -> None:
     assert sum(one.share for one in view.events) == pytest.approx(1.0)
     assert sum(one.sessions for one in view.events) == pytest.approx(view.active)
     assert view.idle_in_transaction > 0.9
+
+
+def test_wait_events_stand_by_size_unless_by_group() -> None:
+    events = waits_view(frame_staged("savepoint-storm")).events
+    small = replace(events[0], event="small", sessions=0.001)
+    chosen = (small, *events)
+    sizes = [one.sessions for one in in_order(chosen, "sessions")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 0.001
+    assert in_order(chosen, "group") == chosen
+
+
+def test_the_cause_that_has_the_remedy_is_found_through_those_that_have_none() -> None:
+    root, middle, end = finding_views(frame_staged("idle-snapshot").report)
+    assert root.remedies and not end.remedies
+    bare = replace(middle, remedies=())
+    assert remedied_cause(end, (root, bare, end)) == root
+    assert remedied_cause(root, (root, bare, end)) is None
+    circle = replace(bare, causes=(end.title,))
+    assert remedied_cause(end, (circle, end)) is None
 
 
 def test_columns_are_the_latest_moments() -> None:

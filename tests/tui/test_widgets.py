@@ -7,10 +7,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from textual.app import App, ComposeResult
 
+from pgqdoctor.tui.screens.history import time_unit
 from pgqdoctor.tui.screens.overview import told
 from pgqdoctor.tui.views.overview import FindingLine
+from pgqdoctor.tui.widgets.bars import AXIS, LABEL, Bars, scale_label, time_axis
 from pgqdoctor.tui.widgets.grid import Cell, Column, Grid, Row, left, right, stacked
-from pgqdoctor.tui.widgets.plot import Turn, strip_of, thinned
+from pgqdoctor.tui.widgets.plot import Turn, strip_of, thinned, ticks
 
 NAME = Column(title="name", width=12)
 COUNT = Column(title="count", width=8, right=True)
@@ -164,3 +166,57 @@ def test_the_words_of_a_finding_stand_beside_its_mark_and_none_is_lost(depth: in
     )
     start = lines[0].index("critical") + len("critical ")
     assert all(one[:start].strip() == "" for one in lines[1:])
+
+
+def test_ticks_are_round_and_those_of_counts_whole() -> None:
+    assert ticks(-23.3, 0.0, 5) == (-20.0, -15.0, -10.0, -5.0, 0.0)
+    assert ticks(0.0, 1.58, 3, whole=True) == (0.0, 1.0)
+    assert ticks(0.0, 12_000.0, 4, whole=True) == (0.0, 5_000.0, 10_000.0)
+    assert ticks(0.0, 1.05, 2) == (0.0, 1.0)
+    assert ticks(0.0, 0.0, 4) == (0.0,), "no time between the moments"
+    assert all(value == int(value) for value in ticks(0.0, 3.15, 9, whole=True))
+
+
+@pytest.mark.parametrize(
+    ("span_s", "unit"), [(23.0, "seconds"), (599.0, "seconds"), (600.0, "minutes"), (36_000.0, "hours")]
+)
+def test_a_long_session_is_told_in_a_long_unit(span_s: float, unit: str) -> None:
+    name, size_s = time_unit(span_s)
+    assert name == unit
+    assert span_s / size_s < 600
+
+
+@pytest.mark.parametrize("value", [0.0008, 0.0017, 0.0083, 0.025, 0.5, 1.25, 12.5, 999.5, 9_999.0, 12_345.0])
+def test_a_label_of_the_scale_has_room(value: float) -> None:
+    label = scale_label(value)
+    assert len(label) <= LABEL
+    assert label.strip("0.") != "", "a little is not nothing"
+
+
+def test_the_time_axis_says_how_old_the_first_moment_is() -> None:
+    assert time_axis(38.2, 20, 40, "now") == " " * 20 + "-38s ─────────── now"
+    assert time_axis(250.0, 3, 40, "now") == "-4m10s … now".rjust(40)
+    assert time_axis(38.0, 40, 40, "moment shown").endswith("─ moment shown")
+    assert time_axis(0.0, 0, 40, "now") == ""
+
+
+class Stand(App[None]):
+    """Bars on a screen of their own."""
+
+    def compose(self) -> ComposeResult:
+        yield Bars(id="bars")
+
+
+@pytest.mark.parametrize("most", [0.002, 0.05, 0.5, 20.0, 9_000.0])
+async def test_bars_stand_in_their_columns_whatever_the_scale(most: float) -> None:
+    app = Stand()
+    async with app.run_test(size=(60, 8)) as pilot:
+        bars = app.query_one(Bars)
+        values = tuple((0.0, 0.0, 0.0, 0.0, 0.0, most * (place + 1) / 100, 0.0) for place in range(100))
+        bars.show(values, tuple(2.0 * (99 - place) for place in range(100)), newest=True)
+        await pilot.pause()
+        *rows, axis, _ = text(app)
+        assert {line.index("│") for line in rows} == {AXIS - 2}
+        # Of a hundred moments 53 have room: the first of them is 104 seconds old.
+        assert axis.startswith(" " * AXIS + "-1m44s ─")
+        assert axis.endswith("─ now")

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from pgqdoctor.feed import Snapshot
-from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
+from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll, chosen_queue, matching, no_queue
 from pgqdoctor.tui.views.claim import QueueClaims
 from pgqdoctor.tui.views.picture import Picture
 
@@ -43,10 +43,12 @@ class ClaimPane(Pane):
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show the claim."""
         found = snapshot.shown.claims
-        self._claims = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
+        matches = matching((one.queue for one in found), choice)
+        queue = chosen_queue(matches, choice)
+        self._claims = next((one for one in found if one.queue == queue), None)
         text = self.query_one("#claim-text", Static)
         text.update(
-            Content("No queue found.") if self._claims is None else claim_text(self._claims, len(found))
+            Content(no_queue(choice)) if self._claims is None else claim_text(self._claims, len(matches))
         )
 
 

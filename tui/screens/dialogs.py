@@ -77,7 +77,7 @@ class ConfirmScreen(ModalScreen[bool]):
     ConfirmScreen Vertical {
         width: 76; max-width: 100%; height: auto; border: solid $error; padding: 0 1; background: $surface;
     }
-    ConfirmScreen Horizontal { height: auto; margin-top: 1; }
+    ConfirmScreen Horizontal { height: auto; }
     ConfirmScreen Button { margin-right: 2; }
     """
     )
@@ -109,6 +109,14 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(yes)
 
 
+class Tick(Checkbox):
+    """A box that says with a letter whether it is ticked, not with a shade."""
+
+    @property
+    def _button(self) -> Content:
+        return Content("[x]" if self.value else "[ ]")
+
+
 class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
     """Where to write, in which of several forms, redacted or not."""
 
@@ -122,6 +130,7 @@ class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
         width: 76; max-width: 100%; height: auto; border: solid $primary; padding: 0 1; background: $surface;
     }
     WriteScreen Horizontal { height: auto; }
+    WriteScreen #refused { color: $text-warning; display: none; }
     WriteScreen Button { margin-right: 1; min-width: 10; }
     """
     )
@@ -136,8 +145,9 @@ class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
         with Vertical():
             yield Static(Content.styled(self._title, "bold"))
             yield Input(self._stem + self._form[1], id="path")
+            yield Static(id="refused")
             if self._redactable:
-                yield Checkbox(
+                yield Tick(
                     "redact: replace names of roles, applications, hosts, and literals",
                     id="redact",
                     compact=True,
@@ -153,10 +163,18 @@ class WriteScreen(ModalScreen[tuple[str, str, bool] | None]):
         self.query_one("#path", Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter writes in the first form, or in that which the name ends with."""
-        path = event.value
-        form = next((one for one in self._forms if path.endswith(one[1])), self._form)
-        self._done(form)
+        """Enter writes in the form that the name ends with; where there is but one form, whatever the name."""
+        path = event.value.strip().lower()
+        form = next((one for one in self._forms if path.endswith(one[1])), None)
+        if form is not None or len(self._forms) == 1 or not path:
+            self._done(form or self._form)
+            return
+        *endings, last = (ending for _, ending in self._forms)
+        refused = self.query_one("#refused", Static)
+        refused.update(
+            Content(f"The name has to end with {', '.join(endings)} or {last}: it picks the format.")
+        )
+        refused.display = True
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Write in the form that was pressed."""

@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
 from pgqdoctor.tui.theme import SEVERITY
-from pgqdoctor.tui.views.findings import FindingView, RemedyView
+from pgqdoctor.tui.views.findings import FindingView, RemedyView, remedied_cause
 from pgqdoctor.tui.views.overview import MARKS
 from pgqdoctor.tui.views.picture import Picture
 
@@ -42,6 +42,7 @@ class FindingPane(Pane):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._findings: tuple[FindingView, ...] = ()
+        self._all: tuple[FindingView, ...] = ()
         self._key: str | None = None
         self._remedy = 0
 
@@ -77,6 +78,16 @@ class FindingPane(Pane):
         """The statements of the chosen remedy."""
         return self.remedy.copied if self.remedy is not None else ""
 
+    def nothing_copied(self) -> str:
+        """Name the finding that has the remedy, where this one is its consequence."""
+        current = self.current
+        if current is None:
+            return "There is no finding to copy from."
+        cause = remedied_cause(current, self._all)
+        if cause is not None:
+            return f"No SQL here: its cause has the remedy (tab, then choose it): {cause.title}"
+        return "This remedy has no SQL." if current.remedies else "This finding has no remedy to copy."
+
     def sideways(self, step: int) -> bool:
         """Choose another remedy."""
         current = self.current
@@ -87,10 +98,9 @@ class FindingPane(Pane):
 
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show the list and the finding."""
+        self._all = snapshot.shown.findings
         self._findings = tuple(
-            one
-            for one in snapshot.shown.findings
-            if choice.wanted.lower() in f"{one.title} {one.queue}".lower()
+            one for one in self._all if choice.wanted.lower() in f"{one.title} {one.queue}".lower()
         )
         chooser = self.query_one("#chooser", Chooser)
         current = self.current
@@ -120,7 +130,11 @@ class FindingPane(Pane):
     def _show_text(self) -> None:
         current = self.current
         text = self.query_one("#finding-text", Static)
-        text.update(Content("No finding.") if current is None else finding_text(current, self._remedy))
+        text.update(
+            Content("No finding matches the filter." if self._all else "No finding.")
+            if current is None
+            else finding_text(current, self._remedy)
+        )
 
 
 def finding_text(finding: FindingView, chosen: int) -> Content:

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from pgqdoctor.feed import Snapshot
-from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll
+from pgqdoctor.tui.screens.pane import Choice, Pane, Scroll, chosen_queue, matching, no_queue
 from pgqdoctor.tui.views.knobs import FIGURES, LEGEND, Advice, KnobsView, TriangleView
 from pgqdoctor.tui.views.knobs import Part as KnobsPart
 from pgqdoctor.tui.views.picture import Picture
@@ -48,12 +48,14 @@ class KnobsPane(Pane):
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show the knobs."""
         found = snapshot.shown.knobs
-        self._knobs = next((one for one in found if one.queue == choice.queue), next(iter(found), None))
+        matches = matching((one.queue for one in found), choice)
+        queue = chosen_queue(matches, choice)
+        self._knobs = next((one for one in found if one.queue == queue), None)
         text = self.query_one("#knobs-text", Static)
         text.update(
-            Content("No queue found.")
+            Content(no_queue(choice))
             if self._knobs is None
-            else knobs_text(self._knobs, len(found), self.app.size.width - 4)
+            else knobs_text(self._knobs, len(matches), self.app.size.width - 4)
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from rich.cells import set_cell_size
@@ -21,6 +22,7 @@ from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.overview import (
     HEADS,
     MARKS,
+    SORTS,
     SPARKED,
     FindingLine,
     QueueLine,
@@ -87,6 +89,14 @@ class OverviewPane(Pane):
     def take_focus(self) -> None:
         """Give the keys to the queues."""
         self.query_one("#queues", Grid).focus()
+
+    def order(self, choice: Choice) -> str:
+        """The column that the queues are sorted by."""
+        return choice.sort if choice.sort != SORTS[0] else ""
+
+    def next_order(self, choice: Choice) -> Choice:
+        """Sort the queues by the next column."""
+        return replace(choice, sort=SORTS[(SORTS.index(choice.sort) + 1) % len(SORTS)])
 
     def show(self, snapshot: Snapshot[Picture], choice: Choice) -> None:
         """Show the numbers and the story."""

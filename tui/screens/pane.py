@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,16 +12,37 @@ from textual.geometry import Size
 
 from pgqdoctor.feed import Snapshot
 from pgqdoctor.tui.views.picture import Picture
+from pgqdoctor.tui.views.waits import ORDERS
 from pgqdoctor.tui.widgets.grid import Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What the user chose: a queue, a filter, an order. ``gone`` are dropped queues with their last line."""
+    """What the user chose: a queue, a filter, an order of the queues (``sort``) and one of the wait events."""
 
     queue: str | None = None
     wanted: str = ""
     sort: str = "name"
+    events: str = ORDERS[0]
+
+
+def matching(names: Iterable[str], choice: Choice) -> tuple[str, ...]:
+    """Return the queues that the filter lets through."""
+    return tuple(name for name in names if choice.wanted.lower() in name.lower())
+
+
+def chosen_queue(matches: tuple[str, ...], choice: Choice) -> str | None:
+    """Return the queue that a screen of one queue shows: the chosen one, else the first; None where there is none."""
+    return choice.queue if choice.queue in matches else next(iter(matches), None)
+
+
+def no_queue(choice: Choice) -> str:
+    """Say why a screen of one queue shows none."""
+    return (
+        f"No queue matches the filter {choice.wanted!r} (escape clears it)."
+        if choice.wanted
+        else "No queue found."
+    )
 
 
 class Scroll(VerticalScroll):
@@ -55,6 +77,18 @@ class Pane(Container):
     def copied(self) -> str:
         """What the copy key hands over, "" for nothing."""
         return ""
+
+    def nothing_copied(self) -> str:
+        """Say why there is nothing to copy."""
+        return "This screen has nothing to copy."
+
+    def order(self, choice: Choice) -> str:
+        """What the screen is sorted by, "" where that is its usual order."""
+        return ""
+
+    def next_order(self, choice: Choice) -> Choice | None:
+        """Return the choice with the screen's next order; None where it has one only."""
+        return None
 
     def back(self) -> bool:
         """Go back one step inside the screen; False where there is none."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
@@ -12,7 +15,7 @@ from pgqdoctor.tui.screens.pane import Choice, Pane
 from pgqdoctor.tui.theme import RICH_GROUP
 from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.picture import Picture
-from pgqdoctor.tui.views.waits import LETTERS, DoingLine, EventLine, columns
+from pgqdoctor.tui.views.waits import LETTERS, ORDERS, DoingLine, EventLine, columns, in_order
 from pgqdoctor.tui.widgets.bars import Bars
 from pgqdoctor.tui.widgets.grid import Cell, Column, Grid, Row, left, right
 
@@ -43,6 +46,16 @@ class WaitsPane(Pane):
         """Give the keys to the events."""
         self.query_one("#events", Grid).focus()
 
+    def order(self, choice: Choice) -> str:
+        """What the wait events are sorted by."""
+        return choice.events if choice.events != ORDERS[0] and self._opened is None else ""
+
+    def next_order(self, choice: Choice) -> Choice | None:
+        """Sort the wait events in the next way; what was done at one of them has one order."""
+        if self._opened is not None:
+            return None
+        return replace(choice, events=ORDERS[(ORDERS.index(choice.events) + 1) % len(ORDERS)])
+
     def back(self) -> bool:
         """Leave the event that is open."""
         if self._opened is None:
@@ -57,7 +70,9 @@ class WaitsPane(Pane):
         bars = self.query_one("#bars", Bars)
         until = snapshot.shown.frame.at
         past = [one for one in snapshot.pulses if one.at <= until]
-        bars.show(columns(past, bars.room or self.app.size.width))
+        shown = columns(past, bars.room or self.app.size.width)
+        ages = tuple(until - one.at for one in past[len(past) - len(shown) :])
+        bars.show(shown, ages, newest=snapshot.newest)
         self._show_again()
 
     def _show_again(self) -> None:
@@ -88,9 +103,7 @@ class WaitsPane(Pane):
             for one in view.events
             if wanted in f"{one.group} {one.event} {' '.join(each.application for each in one.doing)}".lower()
         ]
-        if self._choice.sort != "name":
-            events.sort(key=lambda one: -one.sessions)
-        grid.show(*_events(events, room))
+        grid.show(*_events(in_order(events, self._choice.events), room))
 
     @on(Grid.RowSelected, "#events")
     def _open(self, event: Grid.RowSelected) -> None:
@@ -99,7 +112,7 @@ class WaitsPane(Pane):
             self._show_again()
 
 
-def _events(lines: list[EventLine], room: int) -> tuple[list[Column], list[Row]]:
+def _events(lines: Sequence[EventLine], room: int) -> tuple[list[Column], list[Row]]:
     event = 30 if room < 110 else 40
     columns = [
         Column(title="", width=3),

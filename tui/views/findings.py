@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgqdoctor.finding import Remedy
@@ -50,6 +51,21 @@ def finding_views(report: Report) -> tuple[FindingView, ...]:
     """Return the findings in the report's order."""
     titles = {one.key: one_line(one.title) for one in report.findings}
     return tuple(_view(one, report, titles) for one in report.findings)
+
+
+def remedied_cause(finding: FindingView, findings: Sequence[FindingView]) -> FindingView | None:
+    """Return the nearest cause of a finding that has statements to copy, None where there is none."""
+    by_title = {one.title: one for one in findings}
+    near, seen = list(finding.causes), {finding.title}
+    for title in near:
+        cause = by_title.get(title)
+        if cause is None or title in seen:
+            continue
+        if any(remedy.sql for remedy in cause.remedies):
+            return cause
+        seen.add(title)
+        near.extend(cause.causes)
+    return None
 
 
 def _view(one: ReportedFinding, report: Report, titles: dict[str, str]) -> FindingView:

@@ -21,6 +21,8 @@ LETTERS: dict[Group, str] = {
     "other": "o",
 }
 """What fills the bars, so that no colour is needed to tell the groups apart."""
+ORDERS = ("sessions", "group")
+"""How the wait events may be sorted; the first is the usual one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,11 @@ def waits_view(frame: Frame) -> WaitsView:
         idle_in_transaction=waits.idle_in_transaction(frame.observation.samples),
         samples=len(frame.observation.samples),
     )
+
+
+def in_order(events: Sequence[EventLine], order: str) -> tuple[EventLine, ...]:
+    """Return the wait events by one of ORDERS: the greatest first, or group by group as the view has them."""
+    return tuple(events if order == "group" else sorted(events, key=lambda one: -one.sessions))
 
 
 def columns(pulses: Sequence[Pulse], most: int) -> tuple[tuple[float, ...], ...]:

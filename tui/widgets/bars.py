@@ -15,11 +15,13 @@ from pgqdoctor.tui.views import short
 from pgqdoctor.tui.views.waits import LETTERS, stacked
 from pgqdoctor.waits import GROUPS
 
-AXIS = 6
+AXIS = 7
+LABEL = AXIS - 2
+"""Letters of the scale."""
 
 
 class Bars(Widget):
-    """One column per moment, the latest at the right; the scale is at the left."""
+    """One column per moment, the latest at the right; the scale is at the left, the time below."""
 
     DEFAULT_CSS = """
     Bars { height: 1fr; min-height: 4; }
@@ -28,6 +30,8 @@ class Bars(Widget):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._values: tuple[tuple[float, ...], ...] = ()
+        self._ages: tuple[float, ...] = ()
+        self._newest = True
         self._lines: list[Strip] = []
 
     @property
@@ -35,9 +39,13 @@ class Bars(Widget):
         """Columns for moments."""
         return max(self.size.width - AXIS, 0)
 
-    def show(self, values: Sequence[Sequence[float]]) -> None:
-        """Show the groups' values over time."""
+    def show(self, values: Sequence[Sequence[float]], ages: Sequence[float], *, newest: bool) -> None:
+        """Show the groups' values over time; ``ages`` are the moments' seconds before the latest one.
+
+        ``newest`` is false where the latest one that is shown is not the latest there is.
+        """
         self._values = tuple(tuple(column) for column in values)
+        self._ages, self._newest = tuple(ages), newest
         self._lines = []
         self.refresh()
 
@@ -52,15 +60,15 @@ class Bars(Widget):
         return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, self.rich_style)
 
     def _drawn(self) -> list[Strip]:
-        height, room = max(self.size.height - 1, 1), self.room
+        height, room = max(self.size.height - 2, 1), self.room
         shown = self._values[-room:] if room else ()
         top = _nice(max((sum(column) for column in shown), default=0.0))
         plain = self.rich_style
         lines = []
         for row, cells in enumerate(stacked(shown, height, top)):
-            label = short.number(top * (height - row) / height) if row in (0, height // 2) else ""
+            value = top * (height - row) / height if row in (0, height // 2) else None
             segments = [
-                Segment(label.rjust(AXIS - 2) + "│ ", plain),
+                Segment(("" if value is None else scale_label(value)).rjust(LABEL) + "│ ", plain),
                 Segment(" " * (room - len(shown)), plain),
             ]
             segments.extend(
@@ -70,12 +78,31 @@ class Bars(Widget):
                 for cell in cells
             )
             lines.append(Strip(segments))
+        oldest = self._ages[-len(shown)] if shown else 0.0
+        axis = time_axis(oldest, len(shown), room, "now" if self._newest else "moment shown")
+        lines.append(Strip([Segment(" " * AXIS + axis, plain)]))
         legend = [Segment(" " * AXIS, plain)]
         for group in GROUPS:
             legend.append(Segment(LETTERS[group], plain + Style.parse(RICH_GROUP[group])))
             legend.append(Segment(f" {group}  ", plain))
         lines.append(Strip(legend).adjust_cell_length(self.size.width, plain))
         return lines
+
+
+def scale_label(value: float) -> str:
+    """Return a value in at most LABEL letters: a thousandth of a session is the least that samples of a minute tell."""
+    label = short.number(value)
+    return label if len(label) <= LABEL else f"{value:.3f}"[:LABEL]
+
+
+def time_axis(oldest_s: float, columns: int, room: int, end: str) -> str:
+    """Return the line below ``columns`` moments, which stand at the right of the room: how old the first is, and the end."""
+    if columns == 0:
+        return ""
+    start = f"-{short.seconds(round(oldest_s))}"
+    between = columns - len(start) - len(end) - 2
+    text = f"{start} {'─' * between} {end}" if between > 0 else f"{start} … {end}"
+    return text.rjust(room)[-room:]
 
 
 def _nice(value: float) -> float:

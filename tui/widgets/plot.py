@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual_plotext import PlotextPlot
+
+from pgqdoctor.tui.views import short
 
 MARKERS = ("braille", "dot", "+")
 """One marker per line, so that lines are told apart without colour."""
@@ -64,6 +67,24 @@ class _Asked:
     mark: float
 
 
+STEPS = (1, 2, 5, 10)
+"""A scale counts in these, times a power of ten."""
+COLUMNS_A_TICK, LINES_A_TICK = 8, 2
+"""Room on the screen for one number of a scale: "-1000" and a gap, and lines between two of them that tell them apart."""
+
+
+def ticks(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
+    """Return round numbers from ``low`` to ``high``, ``most`` and the zero at most; integers where ``whole``."""
+    wide = (high - low) / max(most, 1)
+    if wide <= 0:
+        return (low,)
+    power = 10.0 ** math.floor(math.log10(wide))
+    step = next(one * power for one in STEPS if one * power >= wide * 0.999)
+    if whole:
+        step = max(step, 1.0)
+    return tuple(number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1))
+
+
 class Turn:
     """The time that plots may take before their screen is painted; it begins with the first."""
 
@@ -93,15 +114,17 @@ def strip_of(line: str) -> Strip:
 
 
 class Plot(PlotextPlot):
-    """A few lines over the seconds before the latest moment.
+    """A few lines over the time before the latest moment; ``whole`` is for what is counted, which has no decimals.
+
+    Every plot that is given the same times has the same span, also where its numbers were not known at its ends.
 
     plotext draws. Its lines go to the screen as they are: textual-plotext takes them through rich's and Textual's texts, which
     took longer than the drawing.
     """
 
-    def __init__(self, title: str, *, id: str) -> None:
+    def __init__(self, title: str, *, id: str, whole: bool = False) -> None:
         super().__init__(id=id)
-        self._title = title
+        self._title, self._whole = title, whole
         self._asked = _Asked(times=(), lines=(), mark=0.0)
         self._drawn_for: tuple[object, ...] = ()
         self._strips: list[Strip] = []
@@ -180,6 +203,12 @@ class Plot(PlotextPlot):
         if highest is None:
             plt.title(f"{self._title}: not known")
             return
-        plt.ylim(0, highest * 1.05 if highest > 0 else 1)
+        top = highest * 1.05 if highest > 0 else 1.0
+        plt.ylim(0, top)
+        values = ticks(0.0, top, self.size.height // LINES_A_TICK, whole=self._whole)
+        plt.yticks(list(values), [short.number(value) for value in values])
+        plt.xlim(self._asked.times[0], self._asked.times[-1])
+        times = ticks(self._asked.times[0], self._asked.times[-1], self.size.width // COLUMNS_A_TICK)
+        plt.xticks(list(times), [short.number(at) for at in times])
         if self._asked.mark < 0:
             plt.vline(self._asked.mark, "red")
