@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.report import Report, ReportedFinding
 from pgqdoctor.story import FELT_BUFFERS
+from pgqdoctor.waits import Group, group_of
 from pgqdoctor.words import count, plural
 
 VACUUM_FULL: Final = "run VACUUM FULL"
@@ -21,9 +22,20 @@ ADD: Final = "add workers"
 TUNE: Final = "restart or tune PostgreSQL"
 AGAIN: Final = "enqueue the late jobs again"
 
-_SAME_LOCK: Final = ("multixact-slru-waits", "subtransaction-overflow", "notify-contention", "hot-row")
-"""Findings of backends that wait for one lock of the server, or one row: each further backend waits there too."""
-_DEAD: Final = ("dead-tuples", "claim-scans-dead-rows", "heap-bloat", "index-bloat")
+_SAME_LOCK: Final[Mapping[str, tuple[Group, ...]]] = {
+    "multixact-slru-waits": ("multixact", "buffer"),
+    "subtransaction-overflow": ("subtransaction",),
+    "notify-contention": ("lock",),
+    "hot-row": ("lock",),
+}
+"""Findings of backends that wait for one lock of the server, or one row, and the waits that show it: where backends do wait, each
+further one waits there too. Look-ups that find their page at once, or read it from disk, hold nobody up so."""
+_LEAST_SAMPLES: Final = 5
+"""Samples of waiting sessions: fewer are chance, as in the checks of these waits."""
+_LEAST_SHARE: Final = 0.1
+"""Share of the samples of active sessions that wait: below it nine of ten workers would work on, and so would one more."""
+_WALKED: Final = ("dead-tuples", "claim-scans-dead-rows")
+_DEAD: Final = (*_WALKED, "heap-bloat", "index-bloat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +138,8 @@ def _no_more(
     convoy = by_check.get("claim-not-skip-locked")
     if convoy is not None:
         yield Avoid(what=ADD, why="they would try for the same row as those there are")
-    for check in _SAME_LOCK:
-        if check in by_check:
+    for check, groups in _SAME_LOCK.items():
+        if check in by_check and _wait_there(seen, groups):
             yield Avoid(what=ADD, why="those there are wait for each other already")
     if "connections-saturated" in by_check:
         yield Avoid(
@@ -137,12 +149,20 @@ def _no_more(
         yield Avoid(what=ADD, why="those there are ask in vain most of the time")
     held = by_check.get("vacuum-horizon-held")
     walked = held is not None and (_number(held, "claim reads") or 0.0) >= FELT_BUFFERS
-    if walked or any(one in by_check for one in _DEAD):
+    if walked or any(one in by_check for one in _WALKED):
         yield Avoid(
             what=ADD, why="each claim walks the same dead entries, whoever runs it, and leaves one more"
         )
     if "claim-scans-consumed-rows" in by_check or "claim-sorts-backlog" in by_check:
         yield Avoid(what=ADD, why="each of them would read the same rows in vain")
+
+
+def _wait_there(seen: Observation, groups: tuple[Group, ...]) -> bool:
+    """Tell whether the samples show that sessions wait at such a lock."""
+    at = [group_of(one) for sample in seen.samples for one in sample.sessions]
+    active = sum(one is not None for one in at)
+    waiting = sum(one in groups for one in at)
+    return waiting >= _LEAST_SAMPLES and waiting >= _LEAST_SHARE * active
 
 
 def _number(finding: ReportedFinding, what: str) -> float | None:

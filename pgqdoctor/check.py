@@ -55,6 +55,9 @@ class Check:
     """Healthy states that must not trip the check, in words, for the documentation."""
     applies: Callable[[Queue], bool] = lambda queue: True
     """False for a queue on which this cannot happen by its design: the check is then neither called nor skipped there."""
+    unjudged: Callable[..., str | None] = lambda seen, queue, limits: None
+    """Why this queue (None for the server) could not be judged although all needs were served, None where it was; called as
+    ``evaluate`` is. The check is then told as skipped there."""
     lint: Lint | None = None
     """What the check can tell from .sql files alone, without a server; see pgqdoctor.lint."""
 

@@ -62,11 +62,15 @@ def diagnose(
                 continue
             try:
                 found = list(check.evaluate(seen, queue, bounds))
+                unjudged = None if found else check.unjudged(seen, queue, bounds)
             except Exception as error:
                 where = f" on {queue.name}" if queue is not None else ""
                 crashed.append(Crashed(check=check.id, error=f"{type(error).__name__}: {error}{where}"))
                 continue
             findings.extend(one for one in found if one.key not in ignore)
+            if unjudged is not None:
+                name = queue.name if queue is not None else None
+                skipped.append(Skipped(check=check.id, queue=name, reason=unjudged, grant=None))
     ordered = link_and_order(seen, queues, tuple(findings))
     report = build_report(seen, ordered, tuple(skipped), tuple(crashed), queues)
     return with_one_voice(seen, queues, report, ordered)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pgqdoctor import vacuuming
+from pgqdoctor import claiming, vacuuming
 from pgqdoctor.finding import Evidence
 from pgqdoctor.observation import Observation
-from pgqdoctor.planfacts import dead_walk
-from pgqdoctor.queue import Queue
+from pgqdoctor.planfacts import DeadWalk, dead_walk
+from pgqdoctor.queue import Queue, ReadPlan
 from pgqdoctor.words import count, duration, plural, rate
 
 SLOW_CLAIM_MS: Final = 100.0
@@ -25,6 +25,12 @@ HARM_WITHIN_S: Final = 86_400.0
 the next daily peak. What comes later is left out of texts; ids and wraparound, which change over weeks, have limits of their own."""
 COUNTERS_LATE_S: Final = 1.0
 """Seconds by which a table's counters may be late (PGSTAT_MIN_INTERVAL in pgstat.c): over a window of ten seconds an error of a tenth."""
+LEAST_CLAIMS: Final = 10
+"""Executions of the claim in the window, from which their mean says more than one EXPLAIN."""
+LOCK_WAITS: Final = 0.1
+"""Share of the samples at the claim that wait for a lock, from which the claims' mean time is not that of their work."""
+AGREE: Final = 2.0
+"""Factor within which two estimates are one: single executions of an unchanged claim were timed at 8, 34 and 9.2 ms in a row."""
 LEAST_BACKLOG_S: Final = 10.0
 """Seconds of work: fewer ready jobs than are finished in that time are between two polls of workers, and no backlog."""
 
@@ -33,7 +39,8 @@ LEAST_BACKLOG_S: Final = 10.0
 class Forecast:
     """One thing that will come to pass. ``seconds`` counts from the end of the window, None where nothing is coming.
 
-    ``what`` says it in words with the time in it; ``how`` says how it was computed.
+    Where ``what`` gives a range, ``seconds`` is by the estimate that many measurements support. ``what`` says it in words with the
+    time in it; ``how`` says how it was computed.
     """
 
     what: str
@@ -98,42 +105,95 @@ def dead_rows_in(seen: Observation, queue: Queue, seconds: float) -> float:
     return queue.churn.dead_last + dead_made_per_s(seen, queue) * seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cost:
+    """What a claim costs now in milliseconds, the part of it for dead entries, and how it was measured."""
+
+    took_ms: float
+    dead_ms: float
+    how: str
+
+
 def claim_cost(seen: Observation, queue: Queue, *, limit_ms: float = SLOW_CLAIM_MS) -> Forecast | None:
     """Return when a claim will take longer than ``limit_ms`` because of the dead rows it walks over.
 
     Both its buffers and its time grow with the dead rows: what one of them costs today is what the claim spent on dead entries
-    over the dead rows there are. None where vacuum can remove them and comes before that, where nothing dies, and where
-    EXPLAIN did not execute the claim.
+    over the dead rows there are. The time is the mean of the window's claims where there were enough of them, else that of the one
+    that EXPLAIN executed; where the two differ by more than AGREE, both are told. None where vacuum can remove the dead rows and
+    comes before that, where nothing dies, and where EXPLAIN did not execute the claim.
     """
     plan = queue.plan
     walk = dead_walk(plan.facts) if plan is not None else None
     if plan is None or walk is None or walk.unexplained_buffers <= 0 or queue.churn.dead_last <= 0:
         return None
+    explained, timed = _explained(plan, walk), _timed(queue, plan, walk)
+    if explained is None:
+        return None
+    best = timed or explained
+    making = dead_made_per_s(seen, queue)
+    times = [
+        time_until(one.took_ms, limit_ms, one.dead_ms / queue.churn.dead_last * making)
+        for one in (best, explained)
+    ]
+    seconds, by_one = times
+    if seconds is None or by_one is None:
+        return None
+    if vacuuming.held_horizon(seen) is None and _vacuumed_within(seen, queue, max(seconds, by_one)):
+        return None
+    how = f"{best.how} with {count(queue.churn.dead_last)} dead rows, {rate(making)} more"
+    if seconds == 0:
+        what = f"a claim of {queue.name} takes {duration(best.took_ms / 1000)} already"
+    else:
+        what = f"a claim of {queue.name} will take more than {limit_ms:.0f} ms {_when(seconds, by_one)}"
+        if not _agree(seconds, by_one):
+            how = f"{how}; by one EXPLAIN {explained.how}"
+    return Forecast(what=what, queue=queue.name, seconds=seconds, how=how)
+
+
+def _explained(plan: ReadPlan, walk: DeadWalk) -> _Cost | None:
     took = plan.facts.time_ms if plan.facts.time_ms is not None else plan.plan.execution_ms
     if not took or not walk.buffers:
         return None
-    making = dead_made_per_s(seen, queue)
-    each_ms = took * walk.unexplained_buffers / walk.buffers / queue.churn.dead_last
-    seconds = time_until(took, limit_ms, each_ms * making)
-    if seconds is None or (vacuuming.held_horizon(seen) is None and _vacuumed_within(seen, queue, seconds)):
+    return _Cost(
+        took_ms=took,
+        dead_ms=claiming.dead_ms(plan, walk),
+        how=f"{duration(took / 1000)} and {count(walk.buffers)} buffers now",
+    )
+
+
+def _timed(queue: Queue, plan: ReadPlan, walk: DeadWalk) -> _Cost | None:
+    """Return what the claims of the window took on average, None where too few of them ran or they waited for locks."""
+    claim = claiming.claim_of_plan(queue, plan)
+    if claim is None or claim.seen.calls < LEAST_CLAIMS or claim.seen.total_ms <= 0 or claim.seen.blocks <= 0:
         return None
-    how = (
-        f"{duration(took / 1000)} and {count(walk.buffers)} buffers now with {count(queue.churn.dead_last)} dead rows, "
-        f"{rate(making)} more"
+    at_it = [one.session for one in queue.sessions if one.statement == claim.seen.statement]
+    if sum(one.wait_type == "Lock" for one in at_it) > LOCK_WAITS * len(at_it):
+        return None
+    mean_ms, buffers = (
+        claim.seen.total_ms / claim.seen.calls,
+        claim.seen.blocks / claim.seen.calls,
     )
-    if seconds == 0:
-        return Forecast(
-            what=f"a claim of {queue.name} takes {duration(took / 1000)} already",
-            queue=queue.name,
-            seconds=0.0,
-            how=how,
-        )
-    return Forecast(
-        what=f"a claim of {queue.name} will take more than {limit_ms:.0f} ms in about {duration(seconds)}",
-        queue=queue.name,
-        seconds=seconds,
-        how=how,
+    # The mean has the buffers of what the claim writes as well, which the plan of its SELECT does not.
+    return _Cost(
+        took_ms=mean_ms,
+        dead_ms=mean_ms * min(1.0, walk.unexplained_buffers / buffers),
+        how=f"{duration(mean_ms / 1000)} and {count(buffers)} buffers on average of {count(claim.seen.calls)} claims",
     )
+
+
+def _agree(one: float, other: float) -> bool:
+    return max(one, other) <= AGREE * min(one, other)
+
+
+def _when(seconds: float, by_one: float) -> str:
+    """Say "in about 30 min", or the range between two estimates that do not agree."""
+    if _agree(seconds, by_one):
+        return f"in about {duration(seconds)}"
+    low, high = duration(min(seconds, by_one)), duration(max(seconds, by_one))
+    if min(seconds, by_one) == 0:
+        return f"within about {high}"
+    number, _, unit = low.partition(" ")
+    return f"in {number if high.partition(' ')[2] == unit else low} to {high}"
 
 
 def _vacuumed_within(seen: Observation, queue: Queue, seconds: float) -> bool:

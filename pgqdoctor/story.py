@@ -6,6 +6,7 @@ for dead index entries."
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -78,12 +79,17 @@ def _below(root: ReportedFinding, report: Report) -> Iterator[Chapter]:
 def _sentence(root: ReportedFinding, effects: tuple[Chapter, ...], report: Report) -> str:
     told = (root, *(one.finding for one in effects))
     queue = _queue_of(told, report)
-    symptom = _symptom(queue) if queue is not None and any(_delays(one) for one in told) else ""
-    effect = _effect(root, effects)
+    symptom = _symptom(queue, effects) if queue is not None and any(_delays(one) for one in told) else ""
+    effect = _effect(root, effects, begun=bool(symptom))
+    if _says_no_more(effect, _head(root.title)):
+        effect = ""
     cause = _head(root.title) if effect else root.title.rstrip(".")
     if symptom:
+        assert queue is not None
+        # The title may end with what the sentence begins with.
+        cause = cause.replace(f", the oldest for {duration(queue.ready.oldest_age_s or 0.0)}", "")
         return f"{symptom}, because {_inside(cause)}{', so ' + effect if effect else ''}."
-    return f"{_begun(cause)}{', so ' + effect if effect else ''}."
+    return f"{cause}{', so ' + effect if effect else ''}."
 
 
 def _delays(finding: ReportedFinding) -> bool:
@@ -99,16 +105,35 @@ def _queue_of(told: tuple[ReportedFinding, ...], report: Report) -> QueueFacts |
     return max(report.queues, key=lambda one: one.ready.oldest_age_s or 0.0, default=None)
 
 
-def _symptom(queue: QueueFacts) -> str:
+def _symptom(queue: QueueFacts, effects: tuple[Chapter, ...]) -> str:
+    """How it shows: a late job or, where jobs have no time of their own, the backlog that grows."""
     age = queue.ready.oldest_age_s
-    if age is not None and age >= LATE_S:
-        return f"The oldest ready job of {queue.name} is {duration(age)} late"
-    return ""
+    if age is not None:
+        return f"The oldest ready job of {queue.name} is {duration(age)} late" if age >= LATE_S else ""
+    shown = (one.finding for one in effects if one.finding.check in _SHOWN)
+    return next((_head(one.title) for one in shown), "")
 
 
-def _effect(root: ReportedFinding, effects: tuple[Chapter, ...]) -> str:
-    """What the chain comes to: its deepest harmful link. A root alone says it in its title, "" then."""
-    harmful = [one for one in effects if one.finding.severity != "notice" and one.finding.check not in _SHOWN]
+_COUNTED: Final = re.compile(r"\d[\d,.]*(?: [a-z]+){1,2}")
+"""A number with what it counts, as in "9,000 dead index"."""
+
+
+def _says_no_more(effect: str, cause: str) -> bool:
+    """Tell whether all that the effect counts stands in the cause already."""
+    counted = set(_COUNTED.findall(effect))
+    return bool(counted) and counted <= set(_COUNTED.findall(cause))
+
+
+def _effect(root: ReportedFinding, effects: tuple[Chapter, ...], *, begun: bool) -> str:
+    """What the chain comes to: its deepest harmful link. A root alone says it in its title, "" then.
+
+    ``begun`` says that the sentence begins with the late job, so that what else says so need not.
+    """
+    harmful = [
+        one
+        for one in effects
+        if one.finding.severity != "notice" and not (begun and one.finding.check in _SHOWN)
+    ]
     for one in sorted(harmful, key=lambda each: -each.depth):
         return _said(one.finding) or _inside(_head(one.finding.title))
     return _said(root) or ""
@@ -128,10 +153,6 @@ def _inside(clause: str) -> str:
     """The clause in the middle of a sentence: only a plain first word loses its capital, names keep theirs."""
     first, _, _ = clause.partition(" ")
     return clause[:1].lower() + clause[1:] if first[1:].islower() or first == "A" else clause
-
-
-def _begun(clause: str) -> str:
-    return clause[:1].upper() + clause[1:]
 
 
 def number_of(finding: ReportedFinding, what: str) -> float | None:

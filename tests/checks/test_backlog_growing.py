@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pgqdoctor.checks.backlog_growing import CHECK
+from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Finding
+from pgqdoctor.observation import Lack, Observation
 
 from . import build
 
@@ -46,7 +50,6 @@ def test_growth_is_told_with_numbers() -> None:
         (1_000, 901, 3_000, 600.0, None),
         (1_000, 900, 3_000, 600.0, "warning"),
         (600, 900, 3_000, 600.0, None),
-        (600, 200, 3_000, None, None),
     ],
 )
 def test_limits(arrived: int, taken: int, ready: int, oldest: float | None, severity: str | None) -> None:
@@ -58,3 +61,102 @@ def test_limits(arrived: int, taken: int, ready: int, oldest: float | None, seve
 def test_nothing_is_taken_at_all() -> None:
     (finding,) = look(600, 0)
     assert finding.remedies == ()
+
+
+# --- jobs without a time of their own
+
+
+def by_counters(
+    arrived: int,
+    taken: int,
+    ready: int,
+    *,
+    exact: bool = True,
+    inserts: tuple[tuple[int, int], ...] = (),
+    queued: float = 0.2,
+    seconds: float = build.WINDOW_S,
+) -> Observation:
+    """The queue without a column that tells since when; ``inserts`` are (calls, rows); 200,000 rows, of which ``queued`` wait."""
+    columns = tuple(
+        replace(row, common_fractions=(0.9 - queued, queued, 0.1)) if row.name == "state" else row
+        for row in build.job_columns()
+    )
+    entries = {"1/10/1": (build.CLAIM, max(taken, 1), taken)}
+    for place, (calls, rows) in enumerate(inserts, 2):
+        entries[f"{place}/10/1"] = (f"INSERT INTO jobs (payload) SELECT $1 LIMIT {place}", calls, rows)
+    return build.observation(
+        statements=entries,
+        of=build.catalog(tables=(build.table(rows=200_000.0),), columns=columns),
+        last=build.reading(seconds, tables=(build.counters(inserted=arrived),)),
+        probes=(build.probe(ready_rows=ready, ready_exact=exact, oldest_ready_age_s=None),),
+    )
+
+
+def told(seen: Observation) -> tuple[list[Finding], list[str]]:
+    """What the check finds, and why it could not judge."""
+    report = diagnose(seen, only=("backlog-growing",))
+    return build.evaluated(CHECK, seen), [one.reason for one in report.skipped]
+
+
+def test_the_counters_tell_where_the_jobs_do_not() -> None:
+    (finding,), skipped = told(by_counters(1_500, 500, 5_000))
+    # 4,000 were there before the window; at 50 per second they take 80 s.
+    assert finding.severity == "warning"
+    assert (
+        finding.title
+        == "public.jobs grows by 100/s: 5,000 jobs are ready, 80 s of work at the rate at which they are taken"
+    )
+    assert "No column tells since when" in finding.why
+    assert skipped == []
+
+
+def test_beyond_the_look_the_statistics_tell_how_many() -> None:
+    (finding,), skipped = told(by_counters(5_000, 3_000, 10_000, exact=False))
+    assert "more than 10,000 jobs are ready, 2 min of work" in finding.title
+    assert skipped == []
+
+
+def test_what_cannot_be_judged_is_said() -> None:
+    assert told(by_counters(5_000, 3_000, 10_000, exact=False, queued=0.0)) == (
+        [],
+        [
+            "no column tells since when a job is ready, and the look at ready jobs ends at 10,000, too few to tell how long they wait"
+        ],
+    )
+    assert told(by_counters(500, 0, 5_000)) == (
+        [],
+        ["no column tells since when a job is ready, and none was seen to be taken"],
+    )
+
+
+def test_an_unknown_condition_is_told_as_not_looked_at() -> None:
+    seen = by_counters(1_500, 500, 5_000)
+    lack = Lack(what="ready", reason="the condition for a ready job could not be told")
+    blind = replace(seen, probes=(build.probe(ready_rows=None, oldest_ready_age_s=None, lacks=(lack,)),))
+    assert told(blind) == ([], [lack.reason])
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(by_counters(1_500, 500, 3_999), id="less than a minute of work was there"),
+        pytest.param(by_counters(5_000, 10, 5_050), id="a producer that has just begun"),
+        pytest.param(by_counters(20_500, 500, 28_000, inserts=((1, 20_000), (500, 500))), id="one batch"),
+        pytest.param(by_counters(20_500, 500, 28_000, inserts=((2, 20_000), (500, 500))), id="two batches"),
+        pytest.param(
+            by_counters(20_500, 500, 28_000, inserts=((0, 0), (500, 500))),
+            id="a batch of before, counted late",
+        ),
+        pytest.param(by_counters(500, 1_000, 9_000), id="a backlog that shrinks"),
+        pytest.param(by_counters(1_000, 950, 9_000), id="as many taken as arrive"),
+        pytest.param(by_counters(600, 500, 9_000, seconds=3.0), id="within the delay of the counters"),
+        pytest.param(by_counters(1_500, 500, 0), id="nothing is ready"),
+        pytest.param(by_counters(500, 0, 99), id="an archive, of which hardly a row is ready"),
+    ],
+)
+def test_healthy_look_alikes_without_a_time(seen: Observation) -> None:
+    assert told(seen) == ([], [])
+
+
+def test_batches_that_come_again_and_again_are_a_rate() -> None:
+    assert len(told(by_counters(1_500, 500, 5_000, inserts=((3, 1_500),)))[0]) == 1

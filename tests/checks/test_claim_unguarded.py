@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def pair(polls: int, rows: int, updates: int, *more: tuple[str, int, int]) -> li
 
 def test_sub_select_without_lock() -> None:
     (finding,) = look((SUBSELECT, 100, 100))
-    assert finding.severity == "warning"
+    assert finding.severity == "critical"
     assert "the sub-select takes no lock" in finding.title
     assert finding.remedies[0].kind == "application"
     assert finding.remedies[0].sql == (
@@ -68,7 +69,7 @@ def test_sound_statements(text: str) -> None:
 
 def test_select_then_update_by_key() -> None:
     (finding,) = pair(100, 100, 100)
-    assert finding.severity == "warning"
+    assert finding.severity == "critical"
     assert "read without a lock and then taken by key, 10/s" in finding.title
     (sql,) = finding.remedies[0].sql
     assert sql == (
@@ -132,22 +133,57 @@ def test_version_column_guards() -> None:
     assert look((POLL, 100, 100), (versioned, 100, 100)) == []
 
 
-def test_several_workers_caught_make_it_critical() -> None:
-    live = (
-        SUBSELECT.replace("$1", "'running'").replace("$2", "1").replace("$3", "'queued'").replace("$4", "1")
+LIVE = SUBSELECT.replace("$1", "'running'").replace("$2", "1").replace("$3", "'queued'").replace("$4", "1")
+
+
+def caught(*at: tuple[float, int], rows: int = 100, age: float = 0.01, **changes: Any) -> Finding:
+    """The finding where samples caught backends at the claim, each at a time; ``rows`` of 100 claims won a job."""
+    base = build.observation(statements={"1/10/1": (SUBSELECT, 100, rows)}, texts=(LIVE,))
+    samples = tuple(
+        Sample(at=when, sessions=(build.sampled(pid, 0, query_id=1, query_age_s=age, **changes),))
+        for when, pid in at
     )
-    base = build.observation(statements={"1/10/1": (SUBSELECT, 100, 100)}, texts=(live,))
-    sessions = tuple(build.session(pid, query=live, query_id=1) for pid in (71, 72))
-    caught = Sample(at=1.0, sessions=(build.sampled(71, 0, query_id=1), build.sampled(72, 0, query_id=1)))
-    seen = replace(
-        base,
-        samples=(caught,),
-        first=replace(base.first, sessions=sessions),
-        last=replace(base.last, sessions=sessions),
-    )
-    (finding,) = look(seen=seen)
+    (finding,) = look(seen=replace(base, samples=samples or base.samples))
+    return finding
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param((), id="none"),
+        pytest.param(((1.0, 71),), id="one"),
+        pytest.param(((1.0, 71), (2.0, 72)), id="two"),
+        pytest.param(tuple((float(place), 71) for place in range(9)), id="nine times the same"),
+        pytest.param(
+            (*((float(place), 71) for place in range(10)), (9.5, 72)), id="ten times one, and another"
+        ),
+    ],
+)
+def test_severity_does_not_depend_on_who_was_caught(at: tuple[tuple[float, int], ...]) -> None:
+    finding = caught(*at)
     assert finding.severity == "critical"
-    assert finding.pids == (71, 72)
+    assert finding.pids == tuple(sorted({pid for _, pid in at}))
+
+
+def test_a_worker_that_was_caught_often_and_alone_meets_no_other() -> None:
+    often = tuple((float(place), 71) for place in range(10))
+    assert caught(*often).severity == "warning"
+    assert caught(*often, wait_type="Lock", wait_event="transactionid").severity == "critical"
+
+
+def test_one_long_execution_is_not_many() -> None:
+    base = build.observation(statements={"1/10/1": (SUBSELECT, 100, 100)}, texts=(LIVE,))
+    samples = tuple(
+        Sample(at=place / 10, sessions=(build.sampled(71, 0, query_id=1, query_age_s=place / 10),))
+        for place in range(30)
+    )
+    (finding,) = look(seen=replace(base, samples=samples))
+    assert finding.severity == "critical"
+
+
+@pytest.mark.parametrize(("rows", "severity"), [(9, "warning"), (10, "critical")])
+def test_the_rate_is_of_claims_that_won_a_job(rows: int, severity: str) -> None:
+    assert caught(rows=rows).severity == severity
 
 
 def test_quoted_names_stay_quoted() -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from pgqdoctor.collect import ObserveOptions, observe
 from pgqdoctor.engine import diagnose
+from pgqdoctor.forecast import claim_cost
 from pgqdoctor.lab.server import ScratchServer
+from pgqdoctor.queue import build_queues
 from pgqdoctor.report import Report, ReportedFinding
 from pgqdoctor.story import number_of
 from pgqdoctor.wraparound import STOP_AGE
@@ -27,11 +29,11 @@ CREATE INDEX jobs_queued_idx ON jobs (id) WHERE status = 'queued';
 """
 CLAIM = "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE status = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
 
+Work = Callable[[psycopg.Connection, threading.Event], None]
+
 
 @contextmanager
-def working(
-    dsn: str, work: Callable[[psycopg.Connection, threading.Event], None], times: int = 1
-) -> Iterator[threading.Event]:
+def working(dsn: str, work: Work, times: int = 1) -> Iterator[threading.Event]:
     """Run ``work`` on connections of its own until the block is left; it is handed the event that says so."""
     stop = threading.Event()
 
@@ -94,6 +96,99 @@ def test_ids_end_when_it_was_foretold(database: str) -> None:
     assert ended, f"foretold in {foretold} s, and still not ended"
     # The finding is made shortly after the window's end, to which the forecast counts.
     assert ended[0] - seen_at == pytest.approx(foretold, rel=NEAR, abs=1.5)
+
+
+def paced(work: Callable[[psycopg.Connection], object], per_second: float) -> Work:
+    """Return a load that does ``work`` so often."""
+
+    def run(connection: psycopg.Connection, stop: threading.Event) -> None:
+        began, done = time.monotonic(), 0
+        while not stop.is_set():
+            work(connection)
+            done += 1
+            time.sleep(max(0.0, began + done / per_second - time.monotonic()))
+
+    return run
+
+
+def test_a_backlog_of_jobs_without_times_grows_as_told(database: str) -> None:
+    """6,000 jobs wait, 100 arrive per second and 40 are taken; no column tells since when."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(JOBS.replace("smallint", "bigint").encode())
+        connection.execute("INSERT INTO jobs (body) SELECT 'x' FROM generate_series(1, 6000)")
+    # The counters of a session that ends are there at once, those of one that idles after ten seconds.
+    with psycopg.connect(database, autocommit=True) as connection:
+
+        def ready() -> int:
+            row = connection.execute("SELECT count(*) FROM jobs").fetchone()
+            assert row is not None
+            return int(row[0])
+
+        with (
+            working(database, paced(lambda one: one.execute("INSERT INTO jobs (body) VALUES ('x')"), 100)),
+            working(database, paced(lambda one: one.execute(CLAIM.encode()), 40)),
+        ):
+            time.sleep(1.0)
+            finding = found(
+                diagnose(observe(database, ObserveOptions(window_seconds=WINDOW_S))), "backlog-growing"
+            )
+            before, began = ready(), time.monotonic()
+            time.sleep(4.0)
+            grown = (ready() - before) / (time.monotonic() - began)
+    arrivals, taken = number_of(finding, "arrivals"), number_of(finding, "taken")
+    assert arrivals is not None
+    assert taken is not None
+    # The table's counters are up to a second late, of the four of the window.
+    assert arrivals - taken == pytest.approx(grown, rel=2 * NEAR)
+    assert finding.severity == "warning"
+
+
+def test_one_batch_is_no_growing_backlog(database: str) -> None:
+    def enqueue(jobs: int) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"INSERT INTO jobs (body) SELECT 'x' FROM generate_series(1, {jobs})".encode())
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(JOBS.replace("smallint", "bigint").encode())
+    enqueue(6_000)
+    with working(database, paced(lambda one: one.execute(CLAIM.encode()), 40)):
+        time.sleep(1.5)
+        batch = threading.Timer(3.0, enqueue, [3_000])
+        batch.start()
+        seen = observe(database, ObserveOptions(window_seconds=WINDOW_S))
+        batch.join()
+    (queue,) = build_queues(seen)
+    assert queue.churn.inserted == 3_000
+    report = diagnose(seen)
+    assert [one.key for one in report.findings if one.check == "backlog-growing"] == []
+
+
+def test_the_cost_of_a_claim_grows_along_one_line(database: str) -> None:
+    """Windows of one held horizon foretell the same moment, whatever a single EXPLAIN took."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(JOBS.replace("smallint", "bigint").encode())
+        connection.execute("INSERT INTO jobs (body) SELECT 'x' FROM generate_series(1, 30000)")
+        connection.execute("VACUUM ANALYZE jobs")
+    with psycopg.connect(database) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT count(*) FROM jobs")
+        # The counters of a session that ends are there at once, those of one that idles after ten seconds.
+        with psycopg.connect(database) as connection:
+            connection.execute("DELETE FROM jobs WHERE id <= 20000")
+        times = []
+        with working(database, paced(lambda one: one.execute(CLAIM.encode()), 40)):
+            time.sleep(1.5)
+            for _ in range(3):
+                seen = observe(database, ObserveOptions(window_seconds=WINDOW_S))
+                (queue,) = build_queues(seen)
+                coming = claim_cost(seen, queue)
+                assert coming is not None
+                assert coming.seconds is not None
+                assert "on average of" in coming.how
+                times.append(coming.seconds)
+        holder.rollback()
+    # The rate at which rows die is that of a window of four seconds, of which the counters may miss one.
+    assert max(times) < 2 * min(times), times
 
 
 @pytest.fixture(scope="module")

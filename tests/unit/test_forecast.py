@@ -19,7 +19,7 @@ from pgqdoctor.forecast import (
     forecasts,
     time_until,
 )
-from pgqdoctor.observation import Observation, PlanProbe
+from pgqdoctor.observation import Observation, PlanProbe, Sample
 from pgqdoctor.queue import Queue
 from tests.checks import build
 
@@ -58,15 +58,31 @@ def observed(
     held: bool = True,
     buffers: int = 5_003,
     ms: float = 5.0,
+    claims: int = 0,
+    mean_ms: float = 5.0,
+    mean_buffers: int = 5_003,
+    samples: tuple[Sample, ...] = (),
     **probe: Any,
 ) -> tuple[Observation, Queue]:
+    """A queue whose claim one EXPLAIN timed at ``ms``, and ``claims`` of the window at ``mean_ms`` on average."""
     session = build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0)
     sessions = (session,) if held else ()
+    counted = (
+        build.calls("1/10/1", claims, total_ms=claims * mean_ms, blocks_hit=claims * mean_buffers),
+        build.calls("2/10/1", claims),
+    )
     seen = build.observation(
-        first=build.reading(0.0, sessions=sessions),
+        statements={"1/10/1": (build.CLAIM, claims, claims), "2/10/1": (build.FINISH, claims, claims)},
+        samples=samples,
+        first=build.reading(
+            0.0,
+            sessions=sessions,
+            statements=(build.calls("1/10/1", 0), build.calls("2/10/1", 0)),
+        ),
         last=build.reading(
             build.WINDOW_S,
             sessions=sessions,
+            statements=counted,
             tables=(build.counters(dead=dead, deleted=deleted, inserted=inserted),),
         ),
         probes=(build.probe(plans=(plan(buffers=buffers, ms=ms),), **probe),),
@@ -113,6 +129,62 @@ class TestClaimCost:
         assert found.seconds == pytest.approx(950, rel=0.01)
         assert found.what == "a claim of public.jobs will take more than 100 ms in about 16 min"
         assert found.how == "5 ms and 5,003 buffers now with 5,000 dead rows, 100/s more"
+
+    @pytest.mark.parametrize("ms", [5.0, 8.0, 9.2])
+    def test_the_mean_of_many_claims_is_steadier_than_one_explain(self, ms: float) -> None:
+        seen, queue = observed(ms=ms, claims=1_000, mean_ms=5.0)
+        found = claim_cost(seen, queue)
+        assert found is not None
+        assert found.seconds == pytest.approx(950, rel=0.01)
+        assert found.what == "a claim of public.jobs will take more than 100 ms in about 16 min"
+        assert found.how == (
+            "5 ms and 5,003 buffers on average of 1,000 claims with 5,000 dead rows, 100/s more"
+        )
+
+    def test_too_few_claims_have_no_mean(self) -> None:
+        for claims, seconds in ((9, 950), (10, 1_950)):
+            found = claim_cost(*observed(claims=claims, mean_ms=2.5))
+            assert found is not None
+            assert found.seconds == pytest.approx(seconds, rel=0.01)
+
+    def test_two_estimates_that_do_not_agree_are_both_told(self) -> None:
+        found = claim_cost(*observed(ms=34.0, claims=1_000, mean_ms=5.0))
+        assert found is not None
+        # The one EXPLAIN would have it in 97 s.
+        assert found.seconds == pytest.approx(950, rel=0.01)
+        assert found.what == "a claim of public.jobs will take more than 100 ms in 97 s to 16 min"
+        assert found.how.endswith("100/s more; by one EXPLAIN 34 ms and 5,003 buffers now")
+        found = claim_cost(*observed(ms=12.0, claims=1_000, mean_ms=5.0))
+        assert found is not None
+        assert found.what.endswith("in 6 to 16 min")
+
+    def test_one_slow_explain_is_no_claim_that_is_slow_already(self) -> None:
+        found = claim_cost(*observed(ms=150.0, claims=1_000, mean_ms=5.0))
+        assert found is not None
+        assert found.what == "a claim of public.jobs will take more than 100 ms within about 16 min"
+
+    def test_claims_that_are_slow_already_are_so_on_average(self) -> None:
+        found = claim_cost(*observed(ms=40.0, claims=1_000, mean_ms=150.0))
+        assert found is not None
+        assert (found.seconds, found.what) == (0.0, "a claim of public.jobs takes 150 ms already")
+
+    def test_what_a_claim_writes_is_no_dead_row(self) -> None:
+        found = claim_cost(*observed(claims=1_000, mean_ms=5.0, mean_buffers=10_000))
+        assert found is not None
+        assert found.seconds == pytest.approx(1_900, rel=0.01)
+
+    @pytest.mark.parametrize(("waiting", "seconds"), [(10, 950), (11, 950 / 2)])
+    def test_time_spent_waiting_for_locks_is_not_the_claims_cost(self, waiting: int, seconds: float) -> None:
+        samples = tuple(
+            Sample(
+                at=place / 10,
+                sessions=(build.sampled(9, query_id=1, wait_type="Lock" if place < waiting else None),),
+            )
+            for place in range(100)
+        )
+        found = claim_cost(*observed(ms=10.0, claims=1_000, mean_ms=5.0, samples=samples))
+        assert found is not None
+        assert found.seconds == pytest.approx(seconds, rel=0.06)
 
     def test_a_clean_claim_costs_nothing_more(self) -> None:
         seen, queue = observed(buffers=3)

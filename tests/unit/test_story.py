@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pgqdoctor.causes import link_and_order
+from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Evidence, Finding, Severity
+from pgqdoctor.recording import last_observation
 from pgqdoctor.report import Report, build_report
 from pgqdoctor.story import LATE_S, stories, story_of, tree_of
 from tests.checks import build
@@ -53,7 +58,7 @@ GUARD = finding(
 )
 
 
-def report(*findings: Finding, late: float = 0.5) -> Report:
+def report(*findings: Finding, late: float | None = 0.5) -> Report:
     seen = build.observation(
         last=build.reading(build.WINDOW_S, tables=(build.counters(dead=9_000),)),
         probes=(build.probe(oldest_ready_age_s=late),),
@@ -101,6 +106,58 @@ def test_a_horizon_alone_says_what_it_keeps() -> None:
     assert story_of(report(HELD)).endswith("holds the xmin horizon, so 9,000 dead rows cannot be vacuumed.")
 
 
+def test_a_root_that_says_its_effect_says_it_once() -> None:
+    entries = "46,679 dead index entries"
+    walks = replace(
+        WALKS,
+        title=f"Each claim of public.jobs walks over at least {entries} before it finds its job: 46,685 buffers instead of 6",
+        evidence=(number("dead entries, at least", 46_679),),
+    )
+    told = story_of(report(walks, BACKLOG, late=72))
+    assert told.count(entries) == 1
+    assert story_of(report(walks)) == f"{walks.title}."
+
+
+def test_the_same_number_of_something_else_is_no_repetition() -> None:
+    dead = finding("dead-tuples", "9,000 dead rows in public.jobs, 4.5 times autovacuum's trigger of 2,000")
+    assert story_of(report(dead, WALKS)) == f"{dead.title}, so each claim walks 9,000 dead index entries."
+
+
+def test_the_sentence_does_not_end_with_what_it_began_with() -> None:
+    grows = replace(
+        BACKLOG, title="public.jobs grows by 134/s: more than 10,000 jobs are ready, the oldest for 75 s"
+    )
+    assert story_of(report(grows, late=75)) == (
+        "The oldest ready job of public.jobs is 75 s late, because public.jobs grows by 134/s: more than 10,000 jobs are ready."
+    )
+
+
+def test_nobody_takes_jobs_is_said_once() -> None:
+    nobody = finding(
+        "queue-unserved",
+        "Nobody takes jobs from public.jobs: 3 jobs wait, the oldest for 12 min, and in 3 s none was claimed or finished",
+        evidence=(number("jobs nobody takes", 3),),
+    )
+    told = story_of(report(nobody, late=720))
+    assert told == (
+        "The oldest ready job of public.jobs is 12 min late, because nobody takes jobs from public.jobs, so 3 jobs wait."
+    )
+
+
+def test_a_backlog_without_times_is_how_it_shows() -> None:
+    title = "public.jobs grows by 100/s: 5,000 jobs are ready, 80 s of work"
+    grows = replace(BACKLOG, title=title)
+    assert story_of(report(HELD, WALKS, grows, late=None)) == (
+        "public.jobs grows by 100/s, because session 4711 (reports, idle in transaction, open 4 min) holds the xmin horizon, "
+        "so each claim walks 9,000 dead index entries."
+    )
+    assert story_of(report(LINE, grows, late=None)).startswith(
+        "public.jobs grows by 100/s, because 5 sessions"
+    )
+    # A name is written as it is, at the beginning as well.
+    assert story_of(report(grows, late=None)) == f"{title}."
+
+
 def test_a_name_keeps_its_capital_inside_the_sentence() -> None:
     shouting = replace(LINE, title="DDL of role Ann waits: 3 s")
     assert ", because DDL of role Ann waits" in story_of(report(shouting, late=60))
@@ -126,3 +183,16 @@ def test_the_tree_counts_the_causes_above() -> None:
         "claim-scans-dead-rows": 2,
         "claim-unguarded": 0,
     }
+
+
+def recordings() -> list[str]:
+    with resources.as_file(resources.files("pgqdoctor.fixtures") / "observations") as home:
+        return sorted(str(one) for one in home.glob("*.pgqd"))
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=lambda path: Path(path).stem)
+def test_nothing_counted_is_said_twice(recording: str) -> None:
+    """Times are left out: several sessions may have waited for as long."""
+    told = story_of(diagnose(last_observation(Path(recording))))
+    counted = re.findall(r"\d[\d,.]*(?!\s*(?:ms|s|min|h)\b) \w+", told)
+    assert len(counted) == len(set(counted)), told

@@ -15,7 +15,7 @@ from pgqdoctor import avoid, docs
 from pgqdoctor.cli import FOUND, HEALTHY, run
 from pgqdoctor.cli_triage import WINDOW_S
 from pgqdoctor.errors import USAGE
-from pgqdoctor.observation import Lack, Observation, Sample, save_observation
+from pgqdoctor.observation import Lack, Observation, Sample, SampledSession, save_observation
 from pgqdoctor.registry import all_checks
 from pgqdoctor.render.triage import HEIGHT, WIDEST, render_json, render_text, rows
 from pgqdoctor.report import build_report
@@ -205,8 +205,10 @@ class TestMoves:
 
 
 class TestAvoid:
-    def told(self, *checks: str, **changes: Any) -> dict[str, str]:
-        seen = build.observation()
+    def told(self, *checks: str, sessions: tuple[SampledSession, ...] = (), **changes: Any) -> dict[str, str]:
+        """What is advised beside findings of ``checks``, where each sample of the window caught ``sessions``."""
+        samples = tuple(Sample(at=place / 10, sessions=sessions) for place in range(100))
+        seen = build.observation(samples=samples)
         report = build_report(seen, tuple(finding(one, **changes) for one in checks), (), ())
         return {one.what: one.why for one in avoid.advice(seen, report, ())}
 
@@ -227,14 +229,44 @@ class TestAvoid:
         "check",
         [
             "claim-not-skip-locked",
-            "multixact-slru-waits",
-            "hot-row",
             "connections-saturated",
             "claim-empty-polls",
         ],
     )
     def test_more_workers_make_worse_what_grows_with_them(self, check: str) -> None:
         assert set(self.told(check)) == {avoid.ADD}
+
+    @pytest.mark.parametrize(
+        ("check", "wait_type", "event"),
+        [
+            ("multixact-slru-waits", "LWLock", "MultiXactMemberSLRU"),
+            ("subtransaction-overflow", "LWLock", "SubtransSLRU"),
+            ("notify-contention", "Lock", "object"),
+            ("hot-row", "Lock", "transactionid"),
+        ],
+    )
+    def test_workers_wait_for_each_other_only_where_samples_show_it(
+        self, check: str, wait_type: str, event: str
+    ) -> None:
+        waiter = build.sampled(1, wait_type=wait_type, wait_event=event)
+        working = tuple(build.sampled(pid) for pid in range(2, 12))
+        assert self.told(check, sessions=(waiter, *working[:9])) == {
+            avoid.ADD: "those there are wait for each other already"
+        }
+        assert self.told(check, sessions=(waiter, *working)) == {}
+        assert self.told(check, sessions=working) == {}
+        assert self.told(check) == {}
+
+    def test_four_samples_of_waiting_are_chance(self) -> None:
+        waiter = build.sampled(1, wait_type="LWLock", wait_event="SubtransSLRU")
+        report = build_report(build.observation(), (finding("subtransaction-overflow"),), (), ())
+        for waited, advised in ((4, 0), (5, 1)):
+            samples = tuple(Sample(at=place / 10, sessions=(waiter,)) for place in range(waited))
+            assert len(avoid.advice(build.observation(samples=samples), report, ())) == advised
+
+    @pytest.mark.parametrize("check", ["heap-bloat", "index-bloat"])
+    def test_room_that_is_free_is_nothing_a_claim_walks_over(self, check: str) -> None:
+        assert set(self.told(check)) == {avoid.VACUUM_FULL}
 
     def test_dead_rows_are_no_reason_to_lock_the_table(self) -> None:
         assert set(self.told("dead-tuples")) == {avoid.VACUUM_FULL, avoid.ADD}
