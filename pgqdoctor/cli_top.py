@@ -81,11 +81,13 @@ def terminal() -> None:
 
 def _run(feed: Feed[Picture], interval_s: float, *, read_only: bool) -> None:
     from pgqdoctor.tui.app import DoctorApp
+    from pgqdoctor.tui.turns import screen_first
 
     # Frames are immutable and hold no cycles: collecting among a hundred thousand sampled sessions at Python's own pace
     # would stop the screen for a tenth of a second now and then.
     gc.set_threshold(*GC_THRESHOLDS)
-    DoctorApp(feed, interval_s=interval_s, read_only=read_only).run()
+    with screen_first() as loop:
+        DoctorApp(feed, interval_s=interval_s, read_only=read_only).run(loop=loop)
 
 
 def feed_for(chosen: Settings, interval_s: float, *, read_only: bool) -> Feed[Picture]:

@@ -28,6 +28,7 @@ from pgqdoctor.observation import Observation
 from pgqdoctor.pulse import Pulse
 from pgqdoctor.tui.app import PANES, DoctorApp
 from pgqdoctor.tui.messages import FeedPosted
+from pgqdoctor.tui.turns import screen_first
 from pgqdoctor.tui.views.picture import Picture, picture
 from tests.tui.crowd import crowd
 from tests.tui.staged import StagedFeed, app_staged
@@ -51,7 +52,8 @@ def measured() -> Measured:
         _median(lambda: frame_of(seen)),
     )
     yield "top: make what the screens show (own thread)", _median(lambda: picture(frame))
-    yield from asyncio.run(_interface(seen, frame))
+    with screen_first() as loop:
+        yield from loop.run_until_complete(_interface(seen, frame))
     yield from _server()
 
 
