@@ -410,6 +410,8 @@ RULES: tuple[Rule, ...] = (
         # A worker that holds its claim while it works has its connection taken, and so has whoever finds no slot.
         claim-transaction-held -> backlog-growing
         connections-saturated -> backlog-growing
+        # A worker whose commit waits takes no other job.
+        commit-waits-standby -> backlog-growing, queue-unserved
         # Attempts that fail take the place of jobs that would succeed.
         retry-storm -> backlog-growing
         # Workers that cannot connect, cannot get past a lock or find every job shut out take none, and look as if they were gone.

@@ -34,6 +34,7 @@ from pgqdoctor.rows import (
     IndexRow,
     PreparedRow,
     SessionRow,
+    SettingRow,
     SlotRow,
     StandbyRow,
     StatementTextRow,
@@ -56,6 +57,7 @@ _HARMLESS = re.compile(
     rf"|\{{\}}|\[\]|t|f|true|false|now|infinity|-infinity|utc|(?:[\s+-]*\d+(?:\.\d+)?\s*{_UNIT})+|\d\d:\d\d:\d\d",
     re.IGNORECASE,
 )
+_NAMES_STANDBYS = "synchronous_standby_names"
 _BUILT_IN_ROLE = "postgres"
 _OWN_APPLICATION = "pgqdoctor"
 
@@ -132,6 +134,13 @@ class _Redactor:
             return tuple(map(self.walk, value))
         if not dataclasses.is_dataclass(value) or isinstance(value, type):
             return value
+        if isinstance(value, SettingRow):
+            named = value.name == _NAMES_STANDBYS and value.setting != ""
+            return (
+                dataclasses.replace(value, setting=self._stand_in("standbys", value.setting))
+                if named
+                else value
+            )
         rules = self.rules.get(type(value), {})
         changes = {}
         for field in dataclasses.fields(value):

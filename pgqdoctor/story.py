@@ -202,6 +202,7 @@ _DELAYING: Final = frozenset(
     {
         "backlog-growing",
         "claim-not-skip-locked",
+        "commit-waits-standby",
         "hot-row",
         "lock-queue",
         "multixact-slru-waits",

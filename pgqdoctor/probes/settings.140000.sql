@@ -12,5 +12,6 @@ SELECT name, reset_val AS setting, unit,
                 'default_transaction_isolation', 'max_prepared_transactions', 'hot_standby_feedback',
                 'plan_cache_mode', 'default_statistics_target', 'work_mem', 'max_locks_per_transaction',
                 'compute_query_id', 'synchronous_commit', 'deadlock_timeout', 'old_snapshot_threshold',
-                'maintenance_work_mem', 'random_page_cost', 'server_encoding', 'wal_level')
+                'maintenance_work_mem', 'random_page_cost', 'server_encoding', 'wal_level',
+                'synchronous_standby_names')
  ORDER BY name

@@ -166,7 +166,9 @@ def test_index_for_the_ready_jobs_and_its_undo() -> None:
         claim = after.queues[0].claim
         assert claim.plan is not None and claim.plan.buffers is not None and claim.plan.buffers <= 10
         assert claim.plan.index == "jobs_ready_idx"
-        execute(load.dsn, remedy.sql)
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            execute(load.dsn, remedy.sql)
+        assert found(look(load.dsn), "claim-scans-consumed-rows") is None, "pasted twice it drops nothing"
         execute(load.dsn, remedy.undo)
         assert found(look(load.dsn), "claim-scans-consumed-rows") is not None
 

@@ -243,3 +243,16 @@ def test_every_text_is_either_replaced_or_kept_on_purpose(seen: Observation) -> 
         decided = {*rules.get(kind, {}), *KEPT.get(kind, ())}
         assert direct - decided == set(), f"{kind.__name__}: replaced or kept?"
         assert decided - direct == set(), f"{kind.__name__} has no such text"
+
+
+def test_standbys_are_named_by_one_setting_alone(seen: Observation) -> None:
+    row = rows.SettingRow(name="synchronous_standby_names", setting="berlin2", unit=None, source="file")
+    other = rows.SettingRow(name="wal_level", setting="logical", unit=None, source="file")
+    given = dataclasses.replace(
+        seen,
+        catalog=dataclasses.replace(
+            seen.catalog, settings=(row, other, dataclasses.replace(row, setting=""))
+        ),
+    )
+    found = redact(given).catalog.settings
+    assert [one.setting for one in found] == ["standbys1", "logical", ""]
