@@ -410,6 +410,8 @@ RULES: tuple[Rule, ...] = (
         # A worker that holds its claim while it works has its connection taken, and so has whoever finds no slot.
         claim-transaction-held -> backlog-growing
         connections-saturated -> backlog-growing
+        # Jobs that fail and are claimed again at once leave no worker for the others.
+        claims-rolled-back -> backlog-growing, queue-unserved
         # A worker whose commit waits takes no other job.
         commit-waits-standby -> backlog-growing, queue-unserved
         # Attempts that fail take the place of jobs that would succeed.
