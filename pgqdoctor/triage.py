@@ -317,13 +317,16 @@ def _commands(finding: ReportedFinding) -> list[Remedy]:
 
 
 def _first(told: tuple[Story, ...]) -> tuple[ReportedFinding, Remedy] | None:
-    """The first command: the root's, else the first of its story that can be run at once, else the root's first remedy."""
+    """The first command: the root's, else the first of its story that can be run at once, else the root's first remedy.
+
+    A story without any, as its remedies have to wait for what another one's cure sets free, leaves the word to that one.
+    """
     if not told:
         return None
     story = (told[0].root, *(one.finding for one in told[0].effects))
     offered = [(finding, remedy) for finding in story for remedy in _commands(finding)[:1]]
     at_once = (one for one in offered if one[1].kind in ("sql", "setting") and not one[1].restart)
-    return next(at_once, next(iter(offered), None))
+    return next(at_once, next(iter(offered), None)) or _first(told[1:])
 
 
 _STANDS_IN: Final = re.compile(r"if that\b", re.IGNORECASE)

@@ -49,7 +49,7 @@ def sick(*sessions: SessionRow, **changes: Any) -> Observation:
         last=build.reading(
             build.WINDOW_S,
             sessions=used,
-            tables=(build.counters(dead=9_000, deleted=3_000, inserted=3_000, last_autovacuum_s=None),),
+            tables=(build.counters(dead=9_000, deleted=1_000, inserted=1_000, last_autovacuum_s=None),),
         ),
         probes=(build.probe(oldest_ready_age_s=240.0, plans=(plan(buffers=9_003, ms=8.0),)),),
         **changes,
@@ -144,6 +144,17 @@ def test_one_session_that_harms_two_queues_is_told_once() -> None:
     told = build_triage(build.observation(), report, None)
     assert told.others == ()
     assert [one.when for one in told.steps] == ["first"]
+
+
+def test_where_the_root_has_to_wait_the_next_story_has_the_first_command() -> None:
+    """An index cannot be built while a snapshot is held: its finding stands first, and its remedy is withheld."""
+    waits = finding("claim-sorts-backlog", "warning", remedies=())
+    ended = finding("vacuum-horizon-held", "warning", remedies=held().remedies)
+    told = build_triage(build.observation(), build_report(build.observation(), (waits, ended), (), ()), None)
+    assert told.root is not None and told.root.check == "claim-sorts-backlog"
+    assert [(one.when, one.check) for one in told.steps][0] == ("first", "vacuum-horizon-held")
+    alone = build_triage(build.observation(), build_report(build.observation(), (waits,), (), ()), None)
+    assert alone.steps == ()
 
 
 class TestMoves:
