@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from pgqdoctor import remedy, vacuuming
+from pgqdoctor import claiming, remedy, vacuuming
 from pgqdoctor.check import COUNTERS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
@@ -44,10 +44,10 @@ class Limits:
     ] = vacuuming.FAR_TRIGGER
     dead_rows: Annotated[
         int,
-        "dead rows there must be now for a warning: as many as were measured to cost 5,017 buffers a claim",
+        "dead rows there must be now, per job of a claim, for a warning: as many as were measured to cost 5,017 buffers a claim",
     ] = 5_000
     felt_buffers: Annotated[
-        int, "buffers a claim spends on dead index entries: ten times a clean index's three"
+        int, "buffers spent on dead index entries per claimed job: ten times a clean index's three"
     ] = 30
     off_rows: Annotated[
         int, "dead rows from which a table without autovacuum is a warning: some ten pages of them"
@@ -83,7 +83,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     on = tuple(one for one in leaves if one.enabled and one.making >= limits.dead_per_s)
     if not on or held:
         return
-    far = tuple(one for one in on if one.trigger >= limits.trigger_rows)
+    far = tuple(one for one in on if one.trigger >= limits.trigger_rows and _can_come_oftener(queue, one))
     if far:
         yield _trigger(queue, far, limits)
     yield from _pace(queue, max(on, key=lambda one: one.table.pages), limits)
@@ -97,9 +97,23 @@ def _for_later(finding: Finding, held: bool) -> Finding:
     return replace(finding, severity="notice", why=why)
 
 
+def _can_come_oftener(queue: Queue, leaf: LeafUpkeep) -> bool:
+    """Tell whether a lower trigger brings more vacuums: one that is passed within two rounds of autovacuum does not, or hardly."""
+    naptime = vacuuming.parameter(leaf.table, queue.catalog, "autovacuum_naptime")
+    return leaf.trigger > 2 * naptime * leaf.making
+
+
 def _buffers(queue: Queue) -> int:
+    """Return the buffers that a claim spends on dead entries, per job."""
     walk = dead_walk(queue.plan.facts) if queue.plan is not None else None
-    return walk.unexplained_buffers if walk is not None else 0
+    return round(walk.unexplained_buffers / _jobs_per_claim(queue)) if walk is not None else 0
+
+
+def _jobs_per_claim(queue: Queue) -> float:
+    """Return how many jobs a claim takes on average: as many share what it reads in vain; 1.0 where each takes one or none."""
+    seen = claiming.statements_of(queue.claims)
+    calls = sum(one.calls for one in seen)
+    return sum(max(one.calls, one.rows) for one in seen) / calls if calls else 1.0
 
 
 def _target(table: TableRow) -> str:
@@ -158,7 +172,8 @@ def _trigger(queue: Queue, far: tuple[LeafUpkeep, ...], limits: Limits) -> Findi
     largest = max(far, key=lambda one: one.trigger)
     dead = sum(one.dead for one in far)
     buffers = _buffers(queue)
-    severity: Severity = "warning" if dead >= limits.dead_rows or buffers >= limits.felt_buffers else "notice"
+    felt = dead / _jobs_per_claim(queue) >= limits.dead_rows or buffers >= limits.felt_buffers
+    severity: Severity = "warning" if felt else "notice"
     scale = vacuuming.parameter(largest.table, queue.catalog, "autovacuum_vacuum_scale_factor")
     base = vacuuming.parameter(largest.table, queue.catalog, "autovacuum_vacuum_threshold")
     evidence = [
@@ -367,6 +382,8 @@ CHECK = Check(
     look_alikes=(
         "a small queue with PostgreSQL's defaults",
         "a large table in which nothing dies",
+        "an import that is worked off in large batches: what a claim reads in vain is shared by its jobs",
+        "a trigger that is passed within two rounds of autovacuum: no setting makes it come much oftener",
         "a queue whose dead rows stay because the horizon is held",
         "autovacuum switched off on a table without churn",
     ),

@@ -6,6 +6,9 @@ they are too slow, for what arrives.
 
 Where no column tells since when a job is ready, the counters decide: a backlog that was there when the window began, that is more
 than the workers take in a minute, and to which more was added in several statements than was taken.
+
+Jobs may be taken by statements that do not look like it: through a view, or by whoever has just added them. Rows that changed for no
+known reason may be such jobs. Where a queue grows only if they are none, this check does not judge it.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from pgqdoctor import claiming, forecast, remedy
+from pgqdoctor import claiming, finishing, forecast, remedy, taking, upkeep
 from pgqdoctor.check import COUNTERS, ROWS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
+from pgqdoctor.serving import waited_as_long
 from pgqdoctor.words import count, duration, percent, rate
 
 
@@ -41,6 +45,15 @@ class Limits:
         int,
         "executions of an INSERT in the window, where jobs have no time of their own: what came in fewer is a batch, and no rate",
     ] = 3
+    longer: Annotated[
+        float,
+        "times as long as jobs waited before, where none is taken now: a batch that comes in turns may miss one turn",
+    ] = 3.0
+    unusual: Annotated[
+        float,
+        "ratio of earlier jobs that waited a third as long: one in twenty lived through an earlier outage",
+    ] = 0.05
+    known_jobs: Annotated[int, "earlier jobs seen: with fewer, one in twenty means nothing"] = 20
 
 
 def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Finding]:
@@ -55,7 +68,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     arrived = queue.churn.inserted
     if probe.ready_rows < limits.ready or probe.oldest_ready_age_s < limits.oldest_s:
         return
-    if not _grows(queue, arrived, taken, limits):
+    if not _grows(queue, arrived, taken, limits) or _between_turns(queue, taken, limits):
         return
     severity: Severity = "critical" if probe.oldest_ready_age_s >= limits.critical_s else "warning"
     yield _finding(
@@ -118,9 +131,15 @@ def _unjudged(seen: Observation, queue: Queue, limits: Limits) -> str | None:
     if probe is None or probe.ready_rows is None:
         lacks = probe.lacks if probe is not None else ()
         return next((one.reason for one in lacks if one.what == "ready"), None)
-    if probe.oldest_ready_age_s is not None or probe.ready_rows < limits.ready:
+    if probe.ready_rows < limits.ready:
         return None
-    taken, arrived = _taken(queue), _steady_arrivals(queue, limits)
+    taken, seen_taken = _taken(queue), claiming.taken(queue)
+    if probe.oldest_ready_age_s is not None:
+        arrived = queue.churn.inserted
+        if probe.oldest_ready_age_s < limits.oldest_s or not _grows(queue, arrived, seen_taken, limits):
+            return None
+        return None if _grows(queue, arrived, taken, limits) else _unknown(queue, taken - seen_taken)
+    arrived = _steady_arrivals(queue, limits)
     if not _told_apart(queue, arrived, taken, limits):
         return None
     no_time = "no column tells since when a job is ready"
@@ -130,6 +149,28 @@ def _unjudged(seen: Observation, queue: Queue, limits: Limits) -> str | None:
     if probe.ready_exact or wait_s >= limits.oldest_s:
         return None
     return f"{no_time}, and the look at ready jobs ends at {count(probe.ready_rows)}, too few to tell how long they wait"
+
+
+def _unknown(queue: Queue, rows: int) -> str:
+    return (
+        f"{rate(queue.churn.per_second(rows))} rows changed by statements that were not seen to take jobs, "
+        "and how many of them were ready before is not known"
+    )
+
+
+def _between_turns(queue: Queue, taken: int, limits: Limits) -> bool:
+    """Tell whether jobs come between two turns of a batch: none is taken now, and they often waited so long before."""
+    served = queue.probe.served if queue.probe is not None else None
+    late = [one for one in served.kinds if (one.waiting_s or 0.0) >= limits.oldest_s] if served else []
+    return (
+        taken <= 0
+        and bool(late)
+        and all(
+            one.jobs >= limits.known_jobs
+            and waited_as_long(one, (one.waiting_s or 0.0) / limits.longer) > limits.unusual
+            for one in late
+        )
+    )
 
 
 def _grows(queue: Queue, arrived: int, taken: int, limits: Limits) -> bool:
@@ -200,7 +241,9 @@ def _finding(
                 what="taken",
                 value=round(queue.churn.per_second(taken), 1),
                 unit="per second",
-                source="pg_stat_statements",
+                source="pg_stat_statements"
+                if taken == claiming.taken(queue)
+                else "at most: pg_stat_statements and pg_stat_user_tables",
             ),
             Evidence(
                 what="ready jobs",
@@ -216,8 +259,26 @@ def _finding(
 
 
 def _taken(queue: Queue) -> int:
-    """Jobs taken in the window: rows of the claims, else rows that left the table."""
-    return claiming.taken(queue) or queue.churn.deleted
+    """Jobs taken in the window, at most: rows of the claims, and those that changed and may have been taken unseen.
+
+    An update counts that sets a column by which jobs are ready, and a delete but for those that clear away what is finished. Where
+    claims were seen, only updates count that no statement seen explains: the others are what workers do with the jobs they took.
+    """
+    known = taking.taken(queue)
+    if known.known:
+        if any(one.calls for one in queue.function_claims):
+            return known.jobs
+        updates = [one for one, _ in queue.writes("update")]
+        # Of rows that a claim changed and did not return, it is known already that they were taken.
+        silent = max(known.jobs - sum(one.rows for one in claiming.statements_of(queue.claims)), 0)
+        return known.jobs + max(finishing.beyond(queue, "update", updates) - silent, 0)
+    harmless = [
+        one
+        for one, _ in queue.writes("update")
+        if not upkeep.may_leave_ready(queue.identity, one.statement, queue.is_this)
+    ]
+    clearing = [one for one, _ in queue.writes("delete") if finishing.clears(queue, one)]
+    return finishing.beyond(queue, "update", harmless) + finishing.beyond(queue, "delete", clearing)
 
 
 def _remedies(queue: Queue, arrived: int, taken: int) -> Iterator[Remedy]:

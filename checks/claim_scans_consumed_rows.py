@@ -103,7 +103,11 @@ def _index(queue: Queue, buffers: float | None = None) -> Iterator[Remedy]:
     """The index that serves the claim, unless there is one already: then the planner's choice is the fault,
     and another check's."""
     advice = claiming.index_asked_for(queue)
-    if advice is None or claiming.served_already(queue, advice) is not None:
+    if (
+        advice is None
+        or claiming.served_already(queue, advice) is not None
+        or claiming.as_walked(queue, advice)
+    ):
         return
     before = f" instead of {count(buffers)}" if buffers is not None else ""
     yield claiming.create_index(

@@ -16,6 +16,7 @@ from pgqdoctor.check import PLAN, Check
 from pgqdoctor.claiming import Refused, RefusedLimits
 from pgqdoctor.finding import Evidence, Finding, Remedy
 from pgqdoctor.observation import Observation
+from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.queue import Queue, ReadPlan, SeenClaim
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, shortened
@@ -75,7 +76,8 @@ def _of_other_values(queue: Queue, limits: Limits) -> Iterator[Finding]:
     if plan is None or not plan.facts.measured or claim is None or not claim.seen.calls:
         return
     buffers = claim.seen.blocks / max(claim.seen.calls, claim.seen.rows)
-    planned = plan.facts.buffers or 0
+    planned = plan.facts.buffers_per_row or 0.0
+    each = " a job" if claim.seen.rows > claim.seen.calls or claiming.takes_many(plan) else ""
     narrowing = _narrowing(queue, claim, plan)
     probe = queue.probe
     if (
@@ -98,7 +100,7 @@ def _of_other_values(queue: Queue, limits: Limits) -> Iterator[Finding]:
         else "notice",
         queue=queue.name,
         title=(
-            f"Each claim of {queue.name} reads {count(buffers)} buffers, and with {quote_ident(column)} = {shortened(value, 60)} it would "
+            f"Each claim of {queue.name} reads {count(buffers)} buffers{each}, and with {quote_ident(column)} = {shortened(value, 60)} it would "
             f"read {count(planned)}: it walks over ready jobs of another {quote_ident(column)}"
         ),
         why=(
@@ -107,7 +109,7 @@ def _of_other_values(queue: Queue, limits: Limits) -> Iterator[Finding]:
         ),
         evidence=(
             Evidence(
-                what="buffers per claim",
+                what="buffers per job" if each else "buffers per claim",
                 value=round(buffers, 1),
                 unit="buffers",
                 source="pg_stat_statements, in the window",
@@ -150,12 +152,17 @@ def _reason(queue: Queue, walked: Refused) -> str:
     """Say what shuts the rows out, as far as the filter's columns tell."""
     columns = claiming.filter_columns(queue, walked.plan.facts)
     run_at = queue.identity.roles.run_at
-    others = [quote_ident(name) for name in columns if name != run_at]
+    # The predicate of the index stands in the filter too, where rows are locked, and refuses none.
+    index = queue.index(walked.plan.facts.index) if walked.plan.facts.index is not None else None
+    held = {one.column for one in flat(predicate_conditions(index))} if index is not None else set()
+    others = [quote_ident(name) for name in columns if name != run_at and name not in held]
     said = []
     if run_at in columns:
         said.append("due later")
     if others:
         said.append(f"refused by {', '.join(others)}")
+    if walked.plan.facts.subplans:
+        said.append("refused by a subquery")
     return " or ".join(said) or "refused by another condition"
 
 
@@ -164,6 +171,12 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
     if advice is None:
         return
     run_at = queue.identity.roles.run_at
+    if walked.plan.facts.subplans:
+        yield remedy.change_application(
+            title="Keep jobs that the subquery shuts out in a state of their own, and make them ready when it would let them pass",
+            risk="a change of the application: what ends the reason, such as a job of the same group that is finished, makes the next one ready",
+            expect="the claim's index holds only jobs that may be taken, and a claim meets one at once",
+        )
     late = run_at is not None and run_at in claiming.filter_columns(queue, walked.plan.facts)
     leads = late and advice.names[0] == run_at
     if late and not leads:
@@ -173,7 +186,7 @@ def _remedies(queue: Queue, walked: Refused) -> Iterator[Remedy]:
             risk="a change of the application: a small task promotes due jobs every second",
             expect="the claim's index holds due jobs only, whatever its order",
         )
-    elif claiming.served_already(queue, advice) is None:
+    elif claiming.served_already(queue, advice) is None and not claiming.as_walked(queue, advice):
         yield claiming.create_index(
             queue,
             advice,

@@ -327,7 +327,8 @@ def _remedies(queue: Queue, place: _Place, row: SequenceRow) -> Iterator[Remedy]
         restart=False,
         risk=(
             f"rewrites the table and its indexes while everything waits:{what} written anew. Clients that bind the id as a 32-bit "
-            "number must be changed first; the way back fails once an id is larger"
+            "number must be changed first. It fails while a view or a rule uses the column; such views must be dropped and created again. "
+            "The way back fails once an id is larger"
         ),
         expect="9,223,372,036,854,775,807 ids instead: enqueueing goes on at once",
     )

@@ -3,23 +3,39 @@
 A worker that is killed leaves its jobs in the running state. Unless something puts them back, they stay there
 for ever, and where a limit counts running jobs, a few of them stop the whole queue. Age alone does not tell:
 a job may run for 14 hours and renew its heartbeat every second. A lease that has run out, or a heartbeat that
-has stopped while others go on, does tell.
+has stopped while others go on, does tell. Where workers show that they live in a table of their own, the job's
+times tell nothing, and jobs of living workers must not be put back with those of dead ones.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pgqdoctor import claiming, remedy
 from pgqdoctor.check import CLAIMED, ROWS, Check
+from pgqdoctor.discovery.columns import HEARTBEAT
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation, StuckProbe
 from pgqdoctor.predicates import flat
 from pgqdoctor.queue import Queue
+from pgqdoctor.rows import ForeignKeyRow
+from pgqdoctor.sqlfacts import TableName, Write
+from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, plural, shortened
+
+_REFERENCE: Final = re.compile(r"_(id|key|uuid|name)$")
+"""What a column that refers to another table adds to the singular of its name."""
+_WORKERS: Final = re.compile(
+    r"worker|process|runner|executor|consumer|scheduler|daemon|agent|node|server|instance|^hosts?$"
+)
+"""Names of tables that hold what works on jobs."""
+_SHORTEST_STEM: Final = 3
+"""Shortest stem of a column's name that is compared with names of tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +74,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Beat:
+    """Where the workers show that they live, other than in the rows of the queue. Names are quoted."""
+
+    table: str
+    column: str | None
+    """None where the counters tell that rows of the table are written, and no statement tells what."""
+    through: str
+    """The queue's column that tells whose the job is."""
+    key: str | None
+    """The column of the other table at the other end of a foreign key, None where a name is all that ties the tables."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.table}.{self.column}" if self.column is not None else self.table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Overdue:
     probe: StuckProbe
     rows: int
@@ -82,6 +115,10 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     else:
         overdue = None
     if overdue is None or not overdue.rows:
+        return
+    beat = _beat_elsewhere(seen, queue) if overdue.probe.measure == "claimed" else None
+    if beat is not None:
+        yield _unknown(queue, overdue, beat)
         return
     wedged = _wedged(queue)
     yield _finding(queue, overdue, wedged, limits)
@@ -113,44 +150,83 @@ def _finding(queue: Queue, overdue: _Overdue, wedged: bool, limits: Limits) -> F
                 else ""
             )
         ),
-        evidence=(
-            Evidence(
-                what="overdue jobs",
-                value=overdue.rows,
-                unit="rows",
-                source=f"bounded look at {quote_ident(probe.column)}",
-            ),
-            Evidence(what="claimed jobs seen", value=probe.rows, unit="rows", source="bounded look"),
-            Evidence(
-                what="oldest",
-                value=round(overdue.oldest_s, 1),
-                unit="seconds",
-                source=f"now() - {quote_ident(probe.column)}",
-            ),
-            Evidence(
-                what="overdue from", value=round(overdue.limit_s, 1), unit="seconds", source=overdue.how
-            ),
-            Evidence(
-                what="examples",
-                value=shortened(" ".join(probe.examples), 200),
-                unit="",
-                source=f"keys of the oldest ({', '.join(queue.identity.roles.key)})",
-            ),
-            *(
-                (
-                    Evidence(
-                        what="ready jobs",
-                        value=ready,
-                        unit="rows",
-                        source=f"bounded look: {queue.identity.ready_predicate}",
-                    ),
-                )
-                if ready is not None
-                else ()
-            ),
-        ),
+        evidence=_evidence(queue, overdue),
         remedies=tuple(_reaper(queue, overdue)),
         relations=(queue.oid,),
+    )
+
+
+def _unknown(queue: Queue, overdue: _Overdue, beat: _Beat) -> Finding:
+    """Tell of old claims whose workers may live: which of them do stands in another table."""
+    least = "At least " if overdue.probe.rows >= overdue.probe.limit else ""
+    tells = "tells" if beat.column is not None else "may tell"
+    renewed = (
+        f"The workers renew a sign of life in {beat.place}, to which {beat.through} of the job leads"
+        if beat.column is not None
+        else f"Rows of {beat.table}, to which {beat.through} of the job leads, are updated, and that may be a worker's sign of life"
+    )
+    return Finding(
+        check=CHECK.id,
+        severity="notice",
+        queue=queue.name,
+        title=(
+            f"{least}{plural(overdue.rows, 'job')} of {queue.name} {'was' if overdue.rows == 1 else 'were'} claimed long ago, the oldest "
+            f"{duration(overdue.oldest_s)} ago: look at {beat.place} first, which {tells} whose worker lives"
+        ),
+        why=(
+            f"They are marked as running, {overdue.how}. {renewed}, so that the job's own times tell neither that its worker was killed nor that "
+            "it goes on. Jobs of living workers among them would run twice if all were put back."
+        ),
+        evidence=(
+            *_evidence(queue, overdue),
+            Evidence(
+                what="sign of life elsewhere" if beat.column is not None else "perhaps a sign of life",
+                value=beat.place,
+                unit="",
+                source=f"by {beat.through}",
+            ),
+        ),
+        remedies=tuple(_look_first(queue, overdue, beat)),
+        relations=(queue.oid,),
+    )
+
+
+def _evidence(queue: Queue, overdue: _Overdue) -> tuple[Evidence, ...]:
+    probe = overdue.probe
+    ready = queue.probe.ready_rows if queue.probe is not None else None
+    return (
+        Evidence(
+            what="overdue jobs",
+            value=overdue.rows,
+            unit="rows",
+            source=f"bounded look at {quote_ident(probe.column)}",
+        ),
+        Evidence(what="claimed jobs seen", value=probe.rows, unit="rows", source="bounded look"),
+        Evidence(
+            what="oldest",
+            value=round(overdue.oldest_s, 1),
+            unit="seconds",
+            source=f"now() - {quote_ident(probe.column)}",
+        ),
+        Evidence(what="overdue from", value=round(overdue.limit_s, 1), unit="seconds", source=overdue.how),
+        Evidence(
+            what="examples",
+            value=shortened(" ".join(probe.examples), 200),
+            unit="",
+            source=f"keys of the oldest ({', '.join(queue.identity.roles.key)})",
+        ),
+        *(
+            (
+                Evidence(
+                    what="ready jobs",
+                    value=ready,
+                    unit="rows",
+                    source=f"bounded look: {queue.identity.ready_predicate}",
+                ),
+            )
+            if ready is not None
+            else ()
+        ),
     )
 
 
@@ -228,6 +304,139 @@ def _wedged(queue: Queue) -> bool:
         and bool(queue.probe.ready_rows)
         and sum(one.calls for one in asked) > 0
         and sum(one.rows for one in asked) == 0
+    )
+
+
+# Signs of life in another table
+
+
+def _beat_elsewhere(seen: Observation, queue: Queue) -> _Beat | None:
+    """Return where workers that a column of the queue refers to show that they live, None where nothing tells of such a table."""
+    texts = [
+        *(one.text for one in seen.statement_texts if one.text is not None),
+        *seen.texts,
+    ]
+    tied = {oid for key in queue.foreign_keys for oid in (key.parent, key.child)} - queue.oids
+    names = [row.name.lower() for row in queue.catalog.tables if row.oid in tied]
+    for text in dict.fromkeys(texts):
+        plain = text.lower()
+        if not HEARTBEAT.search(plain) and not any(name in plain for name in names):
+            continue
+        for write in (one for statement in read_sql(text).statements for one in statement.writes):
+            beat = _beat_of(queue, write)
+            if beat is not None:
+                return beat
+    return _written_parent(seen, queue)
+
+
+def _beat_of(queue: Queue, write: Write) -> _Beat | None:
+    """Return what a write renews of a table that the jobs refer to: by a foreign key, by a name, or by their owner alone."""
+    if write.kind == "delete" or queue.is_this(write.table):
+        return None
+    named = [one.column for one in write.sets if HEARTBEAT.search(one.column.lower())]
+    owner = queue.identity.roles.owner
+    # Users and devices are seen too, and work on no job: what does not refer to the job's owner must be named as workers are.
+    workers = _WORKERS.search(write.table.name.lower()) is not None
+    for key in queue.foreign_keys:
+        if not _refers_to(queue, key, write.table):
+            continue
+        of_job = key.parent in queue.oids
+        ends = (key.child_columns[0], key.parent_columns[0])
+        through, at = reversed(ends) if of_job else ends
+        # The row of the worker itself shows life by whatever time it is given.
+        now = [one.column for one in write.sets if one.value_kind == "now"] if through == owner else []
+        if of_job or workers or through == owner:
+            for column in (*named, *now):
+                return _Beat(
+                    table=key.child_name if of_job else key.parent_name,
+                    column=quote_ident(column),
+                    through=quote_ident(through),
+                    key=quote_ident(at),
+                )
+    by_name = [
+        row.name
+        for row in queue.columns
+        if _names(row.name, write.table.name) and (workers or row.name == owner)
+    ]
+    if workers and owner is not None:
+        by_name.append(owner)
+    if not named or not by_name:
+        return None
+    schema = f"{quote_ident(write.table.schema)}." if write.table.schema is not None else ""
+    return _Beat(
+        table=f"{schema}{quote_ident(write.table.name)}",
+        column=quote_ident(named[0]),
+        through=quote_ident(by_name[0]),
+        key=None,
+    )
+
+
+def _written_parent(seen: Observation, queue: Queue) -> _Beat | None:
+    """Return the table of owners whose rows are ever updated, where no statement tells what is written: a heartbeat may come
+    less often than the window is long."""
+    updated = {row.oid for row in seen.last.tables if row.updated > 0}
+    for key in queue.foreign_keys:
+        mine = key.child in queue.oids and key.parent not in queue.oids
+        if mine and key.child_columns == (queue.identity.roles.owner,) and key.parent in updated:
+            return _Beat(
+                table=key.parent_name,
+                column=None,
+                through=quote_ident(key.child_columns[0]),
+                key=quote_ident(key.parent_columns[0]),
+            )
+    return None
+
+
+def _refers_to(queue: Queue, key: ForeignKeyRow, table: TableName) -> bool:
+    """Tell whether a key of one column ties the queue to the table of that name, whichever of them refers to the other."""
+    other = key.child if key.parent in queue.oids else key.parent
+    row = queue.catalog.table(other)
+    return (
+        len(key.child_columns) == 1
+        and other not in queue.oids
+        and row is not None
+        and same_table(table, row.schema, row.name)
+    )
+
+
+def _names(column: str, table: str) -> bool:
+    """Tell whether a column is named after a table: worker_id after workers, process_id after solid_queue_processes."""
+    stem, found = _REFERENCE.subn("", column.lower())
+    return (
+        bool(found)
+        and len(stem) >= _SHORTEST_STEM
+        and any(
+            table.lower() == end or table.lower().endswith(f"_{end}")
+            for end in (stem, f"{stem}s", f"{stem}es")
+        )
+    )
+
+
+def _look_first(queue: Queue, overdue: _Overdue, beat: _Beat) -> Iterator[Remedy]:
+    """A look at the claims beside the sign of life, where a foreign key tells how the tables are joined; never a statement that
+    puts jobs back."""
+    running = _running_condition(queue)
+    if beat.key is None or beat.column is None or running is None:
+        yield remedy.change_application(
+            title=f"Look at {beat.place} first, and put back only jobs whose worker has shown no sign of life there",
+            expect="jobs of dead workers are ready again, and those of living ones run on",
+            risk="a worker that is alive but silent will see its job run a second time",
+        )
+        return
+    column = quote_ident(overdue.probe.column)
+    keys = "".join(f"j.{quote_ident(one)}, " for one in queue.identity.roles.key)
+    yield remedy.statement(
+        sql=(
+            f"SELECT {keys}j.{beat.through}, j.{column}, w.{beat.column}\n  FROM (SELECT * FROM {queue.name}\n         WHERE {running} AND "
+            f"{column} < now() - interval '{round(overdue.limit_s)} seconds'\n         ORDER BY {column} LIMIT 1000) AS j\n"
+            f"  LEFT JOIN {beat.table} AS w ON w.{beat.key} = j.{beat.through}\n ORDER BY w.{beat.column} NULLS FIRST;",
+        ),
+        title=f"Look at {beat.place} of their workers first, and put back only jobs of those that are silent",
+        expect=(
+            "the jobs of dead workers come first; a reaper that compares this time, and not that of the claim, puts back those and no others"
+        ),
+        risk="none, it only reads",
+        lock="ACCESS SHARE",
     )
 
 
@@ -351,5 +560,6 @@ CHECK = Check(
         "a lease that ran out a moment ago",
         "a queue whose claim itself takes jobs with an expired lease",
         "long jobs of which only the time of the claim is known",
+        "jobs of a worker that renews its heartbeat in a table of workers",
     ),
 )

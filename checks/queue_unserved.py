@@ -24,6 +24,7 @@ from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lookalikes import names_work
 from pgqdoctor.observation import Observation, ServedKind, ServedProbe
 from pgqdoctor.queue import Queue
+from pgqdoctor.serving import waited_as_long
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, percent, plural, shortened
 
@@ -144,17 +145,7 @@ def _moves(queue: Queue) -> bool:
     without_deletes = replace(queue, churn=replace(queue.churn, deleted=0))
     if claiming.taken(queue) or finishing.finished_per_s(without_deletes):
         return True
-    changed = queue.churn.updated + queue.churn.deleted
-    if not changed:
-        return False
-    # A promotion of scheduled jobs, a pruning of finished ones: what these changed is no sign of a worker.
-    others = {
-        one.key: one.rows
-        for kind in ("update", "delete")
-        for one, write in queue.writes(kind)
-        if not one.statement.claims and not write.by_key_only and one.calls
-    }
-    return changed > sum(others.values())
+    return finishing.rows_move(queue)
 
 
 def _at_work(queue: Queue) -> bool:
@@ -275,21 +266,16 @@ def _most(durations: tuple[float, ...]) -> float:
     return durations[int(0.95 * (len(durations) - 1))]
 
 
-def _waited(kind: ServedKind, seconds: float) -> float:
-    """Ratio of the earlier jobs that waited at least so long."""
-    return sum(1 for one in kind.waits_s if one >= seconds) / max(len(kind.waits_s), 1)
-
-
 def _is_usual(seconds: float, kind: ServedKind, limits: Limits) -> bool:
     """Tell whether jobs of this kind often wait as long as the oldest does now."""
-    return kind.jobs >= limits.known_jobs and _waited(kind, seconds) > limits.unusual
+    return kind.jobs >= limits.known_jobs and waited_as_long(kind, seconds) > limits.unusual
 
 
 def _history(seconds: float, kind: ServedKind, limits: Limits) -> str:
     """Say how soon jobs were taken before, "" where they often waited long or too little is known."""
     if kind.jobs < limits.known_jobs or kind.span_s < limits.known_span * seconds:
         return ""
-    if _waited(kind, seconds / limits.longer) > limits.unusual:
+    if waited_as_long(kind, seconds / limits.longer) > limits.unusual:
         return ""
     return (
         f"{percent(1 - limits.unusual)} of {count(kind.jobs)} earlier jobs, enqueued over {duration(kind.span_s)}, "

@@ -228,6 +228,25 @@ def served_already(queue: Queue, advice: IndexAdvice) -> IndexRow | None:
     return None
 
 
+def as_walked(queue: Queue, advice: IndexAdvice) -> bool:
+    """Tell whether the plan walks such an index already, so that another one would show it the same rows in the same order.
+
+    What the walked index's predicate asks for need not lead another index, nor stand in its predicate.
+    """
+    plan = queue.plan
+    index = queue.index(plan.facts.index) if plan is not None and plan.facts.index is not None else None
+    if index is None or not index.valid or index.has_expressions or index.method != "btree":
+        return False
+    held = {one.column for one in flat(predicate_conditions(index)) if one.column is not None}
+    wanted = tuple(name for name in advice.names if name not in held)
+    return (
+        bool(held)
+        and set(_predicate_columns(advice.predicate)) <= held
+        and queue.index_columns(index)[: len(wanted)] == wanted
+        and _holds_them(index, advice)
+    )
+
+
 def _holds_them(index: IndexRow, advice: IndexAdvice) -> bool:
     """Tell whether a partial index holds every value that the advised predicate lets in, as far as its text shows."""
     asked = read_predicate(advice.predicate) if advice.predicate is not None else None
@@ -409,12 +428,24 @@ def refused(queue: Queue) -> Refused | None:
 def state_by_index(queue: Queue, facts: ClaimPlanFacts) -> bool:
     """Tell whether the scan meets rows in the ready state only, by its index's predicate or its condition."""
     state = queue.identity.roles.state
-    if state is None or not facts.indexes:
+    states = frozenset({state}) if state is not None else _tested_and_set(queue)
+    if not states or not facts.indexes:
         return False
-    if facts.index_cond is not None and quote_ident(state) in _words(facts.index_cond):
+    if facts.index_cond is not None and {quote_ident(one) for one in states} & _words(facts.index_cond):
         return True
     index = queue.index(facts.index) if facts.index is not None else None
-    return index is not None and any(one.column == state for one in flat(predicate_conditions(index)))
+    return index is not None and any(one.column in states for one in flat(predicate_conditions(index)))
+
+
+def _tested_and_set(queue: Queue) -> frozenset[str]:
+    """Return the columns that claims test and change: they say what is ready, whatever their names."""
+    found: set[str] = set()
+    for one in queue.claims:
+        tested = {test.column for test in flat(one.claim.conditions)}
+        for write in one.seen.statement.writes:
+            if write.kind == "update" and queue.is_this(write.table):
+                found |= {each.column for each in write.sets if each.column in tested}
+    return frozenset(found)
 
 
 def rows_in_ready_state(queue: Queue) -> int | None:
@@ -562,7 +593,12 @@ def plan_evidence(plan: ReadPlan) -> tuple[Evidence, ...]:
     found = []
     if facts.buffers_per_row is not None:
         found.append(
-            Evidence(what="claim reads", value=round(facts.buffers_per_row, 1), unit="buffers", source=source)
+            Evidence(
+                what="claim reads",
+                value=round(facts.buffers_per_row, 1),
+                unit="buffers per job" if takes_many(plan) else "buffers",
+                source=source,
+            )
         )
     found.append(Evidence(what="scan", value=_scan(facts), unit="", source=source))
     if facts.rows_removed_by_filter:
@@ -572,6 +608,16 @@ def plan_evidence(plan: ReadPlan) -> tuple[Evidence, ...]:
             )
         )
     return tuple(found)
+
+
+def takes_many(plan: ReadPlan) -> bool:
+    """Tell whether the claim took more than one job, so that its buffers per job are not those per claim."""
+    return (plan.facts.rows or 0.0) > 1
+
+
+def per_claim(plan: ReadPlan) -> str:
+    """Return the unit of buffers that are those of the whole claim, which is said where it takes many jobs."""
+    return "buffers per claim" if takes_many(plan) else "buffers"
 
 
 def _scan(facts: ClaimPlanFacts) -> str:

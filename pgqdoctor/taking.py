@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgqdoctor.queue import Queue
+from pgqdoctor import upkeep
+from pgqdoctor.queue import Queue, SeenClaim
 from pgqdoctor.sqlfacts import Statement
 from pgqdoctor.sqlread import read_function
 from pgqdoctor.sqlwords import pins_row
@@ -33,11 +34,7 @@ def taken(queue: Queue) -> Taken:
     the rows it changed: then the updated rows that no other statement explains are its own, and it has no more than the table saw
     change. A function may return a row of NULLs for "nothing": its rows are an upper bound in the same way.
     """
-    claims = {
-        one.seen.key: one
-        for one in queue.claims
-        if one.seen.calls and (one.claim.writes or one.claim.lock or one.claim.shape == "advisory")
-    }
+    claims = {one.seen.key: one for one in queue.claims if one.seen.calls and _takes(queue, one)}
     looking = {key: one.seen for key, one in claims.items() if not one.claim.by_key}
     ran = looking or {key: one.seen for key, one in claims.items()}
     functions = [one for one in queue.function_claims if one.calls and one.key not in claims]
@@ -52,6 +49,16 @@ def taken(queue: Queue) -> Taken:
         jobs += min(sum(one.rows for one in functions), _by_functions(queue))
     calls = sum(one.calls for one in (*ran.values(), *functions))
     return Taken(calls=calls, jobs=jobs, known=bool(ran or functions))
+
+
+def _takes(queue: Queue, one: SeenClaim) -> bool:
+    """Tell whether a claim-shaped statement takes jobs: it locks them, deletes them or marks them."""
+    if one.claim.lock or one.claim.shape == "advisory":
+        return True
+    deletes = any(write.kind == "delete" for write in one.seen.statement.writes)
+    return one.claim.writes and (
+        deletes or upkeep.may_leave_ready(queue.identity, one.seen.statement, queue.is_this)
+    )
 
 
 def _of_unsure(queue: Queue, unsure: list[SeenStatement], changed: int) -> int:

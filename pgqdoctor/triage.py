@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from pgqdoctor import avoid, whatif
+from pgqdoctor import avoid, finishing, whatif
 from pgqdoctor.avoid import Avoid
 from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Blocks, Remedy, RemedyKind, Severity
@@ -250,9 +250,9 @@ def _moves(queue: Queue, pulse: QueuePulse) -> State:
 
     Statement counters are exact at once; the tables' counters arrive up to a second later, and those of a backend that stays busy
     in one transaction only at its end. So either of them moving is enough, and none of them is taken for a standstill where jobs
-    are known to be ready.
+    are known to be ready. What is cleared away or grows in priority is none that moves.
     """
-    if any((pulse.claimed_per_s, pulse.finished_per_s, queue.churn.updated, queue.churn.deleted)):
+    if pulse.claimed_per_s or pulse.finished_per_s or finishing.rows_move(queue, sweeps=True):
         return "moving"
     if pulse.ready == 0:
         return "idle"

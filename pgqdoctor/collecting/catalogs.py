@@ -31,7 +31,7 @@ Row = TypeVar("Row")
 
 
 def bare_catalog(prober: Prober) -> Catalog:
-    """Read settings, tables and functions: what opens no table."""
+    """Read settings, tables and functions: what opens no table that an exclusive lock guards."""
     settings = prober.rows(rows.SettingRow, "settings")
     path = set(prober.link.search_path)
     seen_names: set[str] = set()
@@ -44,9 +44,21 @@ def bare_catalog(prober: Prober) -> Catalog:
         indexes=(),
         foreign_keys=(),
         triggers=(),
-        functions=prober.rows(rows.FunctionRow, "functions", {"limit": MAX_FUNCTIONS}),
+        functions=_functions(prober),
         settings=settings,
     )
+
+
+def _functions(prober: Prober) -> tuple[rows.FunctionRow, ...]:
+    """Read the functions that may touch a queue. Bodies kept as trees are written back, which opens their tables."""
+    given = {"limit": MAX_FUNCTIONS, "locked": list(prober.locked())}
+    try:
+        return prober.rows(rows.FunctionRow, "functions", {**given, "trees": True}, required=True)
+    except psycopg.Error:
+        # Somebody took an exclusive lock between the two statements, or the server refuses: do without the trees.
+        if prober.session.closed:
+            raise
+        return prober.rows(rows.FunctionRow, "functions", {**given, "trees": False})
 
 
 def shape_parameters() -> dict[str, object]:

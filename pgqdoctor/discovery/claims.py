@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.aims import Aim, Candidate, States, judged, sent_readings
-from pgqdoctor.discovery.columns import acts_as_state, roles_of
+from pgqdoctor.discovery.columns import acts_as_state, key_of, roles_of
+from pgqdoctor.discovery.moved import moved_columns
 from pgqdoctor.discovery.seen import SeenText
 from pgqdoctor.discovery.signs import ClaimingFunction, SeenClaim, Signs
 from pgqdoctor.discovery.states import FINISHED_WORDS, READY_WORDS, RUNNING_WORDS, default_value, plain_word
@@ -41,8 +42,9 @@ def claims_of(
     indexes: Sequence[IndexRow],
     signature: Signature | None,
     readings: Mapping[str, Sequence[Statement]],
+    statements: Sequence[Statement],
 ) -> TableClaims:
-    """Tell which of the claim-shaped statements that name a table take its jobs."""
+    """Tell which of the claim-shaped statements that name a table take its jobs; ``statements`` are all that name it."""
     by_name = {column.name: column for column in columns}
     claims = [
         one
@@ -54,7 +56,7 @@ def claims_of(
             and (one[1].returns or not _takes_all(one[2]) or names_work(row.name))
         )
     ]
-    aims = _aims(claims, signature, columns, indexes, readings)
+    aims = _aims(claims, signature, columns, indexes, readings, statements)
     order = sorted(
         (
             (one, aim)
@@ -153,6 +155,7 @@ def _aims(
     columns: Sequence[ColumnRow],
     indexes: Sequence[IndexRow],
     readings: Mapping[str, Sequence[Statement]],
+    statements: Sequence[Statement],
 ) -> tuple[Aim, ...]:
     """Judge what each claim-shaped statement of a table is for."""
     candidates = [
@@ -167,7 +170,9 @@ def _aims(
         )
         for text, statement, claim in claims
     ]
-    roles = roles_of(columns, indexes, [claim for _, _, claim in claims], ())
+    pairs = [(statement, claim) for _, statement, claim in claims]
+    moved = moved_columns(columns, key_of(columns, indexes), pairs, statements)
+    roles = roles_of(columns, indexes, [claim for _, _, claim in claims], (), moved)
     column = next((one for one in columns if one.name == roles.state), None)
     ready: set[str] = set()
     if column is not None:

@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from pgqdoctor.discovery.moved import Moved
 from pgqdoctor.observation import ColumnRoles
-from pgqdoctor.predicates import flat
+from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.rows import ColumnRow, IndexRow
 from pgqdoctor.sqlfacts import Claim, Condition
 
@@ -21,7 +22,7 @@ _RUN_AT = re.compile(
 _LEASE = re.compile(
     r"(lease|lock(ed)?_?until|lock_?expires|expire[sd]?(_at|_on)?|visible_until|deadline|reserved_until|invisible_until|timeout_at)"
 )
-_HEARTBEAT = re.compile(r"(heart_?beat|last_?seen|last_?alive|pinged|touched|keep_?alive)")
+HEARTBEAT = re.compile(r"(heart_?beat|last_?seen|last_?alive|pinged|touched|keep_?alive)")
 CLAIMED = re.compile(
     r"(claimed|locked|started|picked|attempted|taken|reserved|dequeued|fetched|processing_?at|acquired|begun|executing)(_?(at|on|time))?$"
 )
@@ -46,7 +47,7 @@ TIME_CATEGORY = "D"
 
 def column_pattern() -> str:
     """Return one pattern of all names by which a column may act as state, lease, attempts or time to run, for the server."""
-    shapes = (_STATE, _RUN_AT, _LEASE, _HEARTBEAT, CLAIMED, _ATTEMPTS, DENIED)
+    shapes = (_STATE, _RUN_AT, _LEASE, HEARTBEAT, CLAIMED, _ATTEMPTS, DENIED)
     return "|".join(f"({one.pattern})" for one in shapes)
 
 
@@ -76,8 +77,9 @@ def roles_of(
     indexes: Sequence[IndexRow],
     claims: Sequence[Claim],
     polled: Sequence[Condition],
+    moved: Moved,
 ) -> ColumnRoles:
-    """Tell which column acts as what: by what the claims test, then by name and type."""
+    """Tell which column acts as what: by what the claims test and move on, then by name and type."""
     conditions = [*(one for claim in claims for one in flat(claim.conditions)), *polled]
     by_name = {column.name: column for column in columns}
     tested: Counter[str | None] = Counter(one.column for one in conditions if one.column in by_name)
@@ -91,7 +93,7 @@ def roles_of(
             and not one.generated
         ]
 
-    state = _state_column(columns, conditions, tested)
+    state = _state_column(columns, indexes, conditions, tested, moved)
     run_at = next(
         (
             one.column
@@ -101,7 +103,7 @@ def roles_of(
             and by_name[one.column].type_category == TIME_CATEGORY
             and one.operator in ("<", "<=")
             and not _LEASE.search(one.column.lower())
-            and not _HEARTBEAT.search(one.column.lower())
+            and not HEARTBEAT.search(one.column.lower())
             and not CLAIMED.search(one.column.lower())
         ),
         None,
@@ -116,18 +118,16 @@ def roles_of(
             (one.name for one in columns if pattern.search(one.name.lower()) and one.name not in taken), None
         )
 
-    primary = next((index for index in indexes if index.primary), None)
-    numbers = {column.number: column.name for column in columns}
     return ColumnRoles(
         state=state,
         run_at=run_at,
         lease=first(_LEASE),
-        heartbeat=first(_HEARTBEAT),
+        heartbeat=first(HEARTBEAT),
         claimed_at=state
         if state and CLAIMED.search(state.lower()) and by_name[state].type_category == TIME_CATEGORY
         else first(CLAIMED),
         finished_at=first(FINISHED_AT),
-        created_at=first(_CREATED),
+        created_at=first(_CREATED) or _born_at(moved, taken),
         attempts=next(
             (one.name for one in columns if one.type_category == "N" and _ATTEMPTS.search(one.name.lower())),
             None,
@@ -137,23 +137,61 @@ def roles_of(
             (one.name for one in columns if one.type_category == "N" and _PRIORITY.search(one.name.lower())),
             None,
         ),
-        key=tuple(numbers[number] for number in primary.key_columns if number in numbers) if primary else (),
+        key=key_of(columns, indexes),
     )
 
 
+def _born_at(moved: Moved, taken: set[str | None]) -> str | None:
+    """Return the time a row is born with, unless its name says that it tells something else."""
+    if moved.born_at is None or moved.born_at in taken:
+        return None
+    name = moved.born_at.lower()
+    others = (_RUN_AT, _LEASE, HEARTBEAT, CLAIMED, FINISHED_AT)
+    return None if any(one.search(name) for one in others) else moved.born_at
+
+
+def key_of(columns: Sequence[ColumnRow], indexes: Sequence[IndexRow]) -> tuple[str, ...]:
+    """Return the columns of the primary key, none where there is none."""
+    primary = next((index for index in indexes if index.primary), None)
+    numbers = {column.number: column.name for column in columns}
+    return tuple(numbers[number] for number in primary.key_columns if number in numbers) if primary else ()
+
+
 def _state_column(
-    columns: Sequence[ColumnRow], conditions: Sequence[Condition], tested: Counter[str | None]
+    columns: Sequence[ColumnRow],
+    indexes: Sequence[IndexRow],
+    conditions: Sequence[Condition],
+    tested: Counter[str | None],
+    moved: Moved,
 ) -> str | None:
-    """The tested column that acts as state: a named one first, then enum, boolean, then a timestamp tested
-    for NULL."""
+    """The tested column that acts as state: what the claim moves on first, then a named one, what is moved on after it, enum,
+    boolean, then a timestamp tested for NULL. Names, types and partial indexes choose among several that are moved on.
+    """
     by_name = {column.name: column for column in columns}
     named = [
         one.name
         for one in columns
         if _STATE.search(one.name.lower()) and one.type_category in ("S", "E", "B", "N", "U")
     ]
-    for pool in (named, [one.name for one in columns if one.type_category in ("E", "B")]):
-        seen = sorted((name for name in pool if tested[name]), key=lambda name: -tested[name])
+    typed = [one.name for one in columns if one.type_category in ("E", "B")]
+    both = (*moved.by_claim, *moved.by_others)
+    guarded = (
+        {one.column for index in indexes for one in flat(predicate_conditions(index))} if both else set()
+    )
+    pools = (
+        [name for name in named if name in both],
+        [name for name in typed if name in moved.by_claim],
+        moved.by_claim,
+        named,
+        [name for name in typed if name in moved.by_others],
+        typed,
+        moved.by_others,
+    )
+    for pool in pools:
+        seen = sorted(
+            (name for name in pool if tested[name]),
+            key=lambda name: (name in both and name not in guarded, -tested[name]),
+        )
         if seen:
             return seen[0]
     nulls = [

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.discovery.claims import TableClaims, claims_of, functions_of, locks_with_limit
-from pgqdoctor.discovery.columns import roles_of
+from pgqdoctor.discovery.columns import key_of, roles_of
 from pgqdoctor.discovery.framework import framework_functions, framework_states
+from pgqdoctor.discovery.moved import moved_columns
 from pgqdoctor.discovery.polls import TWO_STATEMENTS, polls_of, written_by_key
 from pgqdoctor.discovery.shape import CERTAIN_SHAPE, shape, worked_on, works_jobs
 from pgqdoctor.discovery.signs import ClaimingFunction, SeenClaim, Signs
@@ -123,12 +124,20 @@ def _evidence(
     indexes = [index for index in catalog.indexes_of(row.oid) if index.valid]
     by_name = {column.name: column for column in columns}
     signature = signature_of(row.name, frozenset(by_name))
-    seen = claims_of(row, signs.claims, columns, indexes, signature, readings)
+    statements = [statement for _, statement in signs.statements]
+    seen = claims_of(row, signs.claims, columns, indexes, signature, readings, (*statements, *signs.inside))
     bodies = functions_of(signs.functions, called, by_name)
     asked = [claim for _, _, claim in seen.shown] + [claim for _, _, claim, _ in bodies]
     polls = polls_of(signs, by_name)
-    roles = roles_of(columns, indexes, asked, [c for conditions in polls for c in conditions])
-    states = states_of(roles, by_name, indexes, asked, signs, polls, seen.shown)
+    claiming = [(statement, claim) for _, statement, claim in seen.shown]
+    claiming.extend((statement, claim) for _, _, claim, statement in bodies)
+    moved = moved_columns(columns, key_of(columns, indexes), claiming, (*statements, *signs.inside))
+    roles = roles_of(columns, indexes, asked, [c for conditions in polls for c in conditions], moved)
+    # Another function of the same table may free or move jobs: only the likeliest one tells what a claim sets.
+    taking = [(statement, claim) for _, statement, claim in seen.shown] or [
+        (statement, claim) for _, _, claim, statement in bodies[:1]
+    ]
+    states = states_of(roles, by_name, indexes, asked, signs, polls, taking)
     if signature is not None:
         states = framework_states(states, signature)
     reasons, points = shape(roles, indexes, by_name, states)
@@ -140,7 +149,7 @@ def _evidence(
         seen=seen,
         bodies=bodies,
         asked=asked,
-        statements=[statement for _, statement in signs.statements],
+        statements=statements,
         polls=polls,
         pair=bool(polls) and written_by_key(signs, roles),
         roles=roles,

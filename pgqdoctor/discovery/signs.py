@@ -26,6 +26,8 @@ class Signs:
     claims: list[SeenClaim] = field(default_factory=list)
     statements: list[tuple[SeenText, Statement]] = field(default_factory=list)
     functions: list[ClaimingFunction] = field(default_factory=list)
+    inside: list[Statement] = field(default_factory=list)
+    """Statements in the bodies of functions that write to the table."""
 
 
 def gathered(catalog: Catalog, names: Names, texts: Sequence[SeenText]) -> Mapping[int, Signs]:
@@ -45,6 +47,9 @@ def gathered(catalog: Catalog, names: Names, texts: Sequence[SeenText]) -> Mappi
     for function in catalog.functions:
         body = body_of(function)
         for statement in body.statements:
+            for written in dict.fromkeys(write.table for write in statement.writes):
+                for row in names.resolve(written, columns_used(statement).get(written, set())):
+                    signs[names.root(row).oid].inside.append(statement)
             for claim in statement.claims:
                 columns = columns_used(statement).get(claim.table, set())
                 for row in names.resolve(claim.table, columns):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgqdoctor.discovery.columns import CLAIMED, DENIED, FINISHED_AT, TIME_CATEGORY, UNDER_WAY
-from pgqdoctor.discovery.signs import SeenClaim, Signs
+from pgqdoctor.discovery.signs import Signs
 from pgqdoctor.observation import Catalog, ColumnRoles, QueueIdentity
 from pgqdoctor.predicates import allowed_values, flat, predicate_values
 from pgqdoctor.rows import ColumnRow, IndexRow
-from pgqdoctor.sqlfacts import Claim, Condition
+from pgqdoctor.sqlfacts import Claim, Condition, Statement
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.sqltext import word_set
 from pgqdoctor.sqlwords import FINISHED, IN_PROGRESS, READY
@@ -43,9 +43,12 @@ def states_of(
     claims: Sequence[Claim],
     signs: Signs,
     polls: Sequence[tuple[Condition, ...]],
-    shown: Sequence[SeenClaim],
+    taking: Sequence[tuple[Statement, Claim]],
 ) -> StateNames:
-    """Tell the states: what the claims ask for and set first, then defaults, and names alone last."""
+    """Tell the states: what the claims ask for and set first, then defaults, and names alone last.
+
+    ``taking`` are the claims that tell by what they set into which state jobs are taken, with their statements.
+    """
     state = roles.state
     if state is None or state not in columns:
         return StateNames(ready=(), running=(), finished=(), ready_from="")
@@ -56,7 +59,7 @@ def states_of(
     ]
     claimed = [
         one.value
-        for _, statement, claim in shown
+        for statement, claim in taking
         for write in statement.writes
         if write.kind == "update" and claim.writes
         for one in write.sets

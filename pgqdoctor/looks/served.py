@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgqdoctor import serving
+from pgqdoctor import serving, upkeep
 from pgqdoctor.connect import in_schema, quote
 from pgqdoctor.discovery.seen import SeenText, query_id_of
 from pgqdoctor.looks.jobs import MOST_ROWS
@@ -85,7 +85,11 @@ def _asking(look: QueueLook, texts: tuple[SeenText, ...]) -> dict[str, Any]:
         if query_id_of(one.key) is not None and any(name in one.text for name in written)
         for statement in one.read().statements
         for write in statement.writes
-        if write.kind in ("update", "delete") and write.table.name in mine
+        if write.kind in ("update", "delete")
+        and write.table.name in mine
+        # Who clears away finished jobs, or ages those that wait, is no worker.
+        and not upkeep.clears(look.identity, statement, lambda table: table.name in mine)
+        and not upkeep.ages(look.identity, statement, lambda table: table.name in mine)
     }
     found = look.session.records(
         serving.LAST_ASKED,

@@ -32,14 +32,16 @@ def look(
     settings: tuple[SettingRow, ...] = DEFAULTS,
     pages: int = 20,
     held: bool = False,
+    claimed: tuple[int, int] = (100, 100),
 ) -> list[Finding]:
-    """Look at a table in which ``deleted`` rows die in ten seconds."""
+    """Look at a table in which ``deleted`` rows die in ten seconds; ``claimed`` are calls and rows of the claim."""
     sessions = (
         (build.session(41, state="idle in transaction", xmin=700, xmin_age=9_000, xact_age_s=60.0),)
         if held
         else ()
     )
     seen = build.observation(
+        statements={"1/10/1": (build.CLAIM, *claimed)},
         of=build.catalog(tables=(build.table(rows=rows, options=options, pages=pages),), settings=settings),
         first=build.reading(0.0, sessions=sessions),
         last=build.reading(
@@ -95,6 +97,23 @@ def test_trigger_limit(rows: float, found: int) -> None:
 def test_severity_follows_the_dead_rows(dead: int, severity: str) -> None:
     (finding,) = look(rows=300_000.0, dead=dead)
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("claimed", "severity"),
+    [((0, 0), "warning"), ((10, 0), "warning"), ((10, 80), "warning"), ((10, 81), "notice")],
+)
+def test_jobs_of_a_batch_share_what_its_claim_reads_in_vain(claimed: tuple[int, int], severity: str) -> None:
+    (finding,) = look(rows=300_000.0, dead=40_000, claimed=claimed)
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize(("deleted", "found"), [(5_004, 1), (5_005, 0)])
+def test_what_is_due_within_two_rounds_of_autovacuum_comes_as_often_as_it_can(
+    deleted: int, found: int
+) -> None:
+    # 60,050 dead rows at 500.4 a second are two rounds of 60 s.
+    assert len(look(rows=300_000.0, dead=40_000, deleted=deleted)) == found
 
 
 @pytest.mark.parametrize(("deleted", "found"), [(9, 0), (10, 1)])

@@ -9,7 +9,7 @@ import pytest
 from pgqdoctor.checks.backlog_growing import CHECK
 from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Finding
-from pgqdoctor.observation import Lack, Observation
+from pgqdoctor.observation import Lack, Observation, ServedKind, ServedProbe
 
 from . import build
 
@@ -61,6 +61,94 @@ def test_limits(arrived: int, taken: int, ready: int, oldest: float | None, seve
 def test_nothing_is_taken_at_all() -> None:
     (finding,) = look(600, 0)
     assert finding.remedies == ()
+
+
+# --- jobs that are taken by statements which do not look like it
+
+SETTLE = "UPDATE jobs SET state = $1, attempts = attempts + $2 WHERE id = $3"
+RAISE = "UPDATE jobs SET payload = payload || $1 WHERE state = $2 AND run_at < now() - $3::interval"
+SWEEP = "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = 'done' ORDER BY run_at LIMIT 20)"
+
+
+def unseen(
+    *statements: tuple[str, int, int],
+    arrived: int = 200,
+    updated: int = 0,
+    deleted: int = 0,
+    claimed: int = 0,
+    served: ServedProbe | None = None,
+    oldest: float = 600.0,
+) -> Observation:
+    """A queue whose claim took ``claimed`` jobs in the window, none for 0, and where other statements ran."""
+    entries = {"1/10/1": (build.CLAIM, claimed, claimed)}
+    entries |= {f"{place}/10/1": one for place, one in enumerate(statements, 2)}
+    tables = (build.counters(inserted=arrived, updated=updated, deleted=deleted),)
+    probe = build.probe(ready_rows=400, oldest_ready_age_s=oldest, served=served)
+    return build.observation(
+        statements=entries, last=build.reading(build.WINDOW_S, tables=tables), probes=(probe,)
+    )
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(unseen((SETTLE, 200, 200), updated=200), id="settled by key in the same request"),
+        pytest.param(unseen(updated=400), id="claimed and finished through a view"),
+        pytest.param(unseen(updated=200, deleted=200), id="claimed through a view and deleted"),
+        pytest.param(unseen(updated=200, claimed=100), id="half of them claimed through a view"),
+    ],
+)
+def test_an_unseen_claim_is_not_none(seen: Observation) -> None:
+    findings, (reason,) = told(seen)
+    assert findings == []
+    assert "rows changed by statements that were not seen to take jobs" in reason
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(unseen(), id="nothing changed"),
+        pytest.param(unseen((SETTLE, 50, 50), updated=50), id="fewer changed than arrived"),
+        pytest.param(
+            unseen((RAISE, 5, 1_000), updated=1_100),
+            id="jobs that wait were changed and stayed ready, counted late",
+        ),
+        pytest.param(
+            unseen((SWEEP, 10, 200), deleted=220), id="only finished ones were cleared away, counted late"
+        ),
+        pytest.param(
+            unseen((SETTLE, 100, 100), updated=200, claimed=100),
+            id="a claim, and updates that finish its jobs",
+        ),
+    ],
+)
+def test_what_can_be_no_claim_does_not_hide_growth(seen: Observation) -> None:
+    findings, reasons = told(seen)
+    assert [one.severity for one in findings] == ["warning"]
+    assert reasons == []
+
+
+def test_between_two_turns_of_a_batch() -> None:
+    def kept(waits: tuple[float, ...], oldest: float) -> ServedProbe:
+        kind = ServedKind(
+            name=None,
+            jobs=len(waits),
+            waits_s=waits,
+            runs_s=(),
+            span_s=3_600.0,
+            last_taken_age_s=oldest,
+            waiting=400,
+            waiting_s=oldest,
+        )
+        return ServedProbe(column="started_at", kinds=(kind,))
+
+    turns = tuple(float(place) for place in range(120))
+    assert told(unseen(served=kept(turns, 90.0), oldest=90.0)) == ([], [])
+    assert told(unseen(served=kept(turns, 130.0), oldest=130.0)) == ([], [])
+    for waits, oldest in (((0.2,) * 120, 90.0), (turns, 400.0), (turns[-19:], 90.0)):
+        assert len(told(unseen(served=kept(waits, oldest), oldest=oldest))[0]) == 1
+    # Some are taken all the while: this is no pause.
+    assert len(told(unseen(served=kept(turns, 90.0), oldest=90.0, claimed=100))[0]) == 1
 
 
 # --- jobs without a time of their own

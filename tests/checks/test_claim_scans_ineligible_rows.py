@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pgqdoctor.checks import claim_scans_consumed_rows as consumed
 from pgqdoctor.checks.claim_scans_ineligible_rows import CHECK
 from pgqdoctor.finding import Finding
 from pgqdoctor.observation import PlanProbe, StateCount
@@ -131,9 +132,12 @@ def other_values(
     rows: int = 100,
     triggers: tuple[TriggerRow, ...] = (),
     ready: int = 5_000,
+    taken: int = 1,
 ) -> list[Finding]:
     """The plan was made for payload = 'emails'; 100 claims of the window read ``blocks`` each."""
-    plan = plans.limited(plans.scan(buffers=planned, **{"Filter": filtered, "Rows Removed by Filter": 0}))
+    plan = plans.limited(
+        plans.scan(rows=taken, buffers=planned, **{"Filter": filtered, "Rows Removed by Filter": 0})
+    )
     plan = replace(plan, parameters={"$3": "'emails'"}, sql="SELECT ...")
     seen = build.observation(
         statements={"1/10/1": (OF_A_QUEUE, 100, rows)},
@@ -182,3 +186,72 @@ def test_buffers_that_something_else_explains() -> None:
     )
     assert other_values(1_000, triggers=(fires,)) == []
     assert other_values(1_000, ready=999) == [], "so few jobs are not in so many pages"
+
+
+def of_tenants_at_their_limit(state: str, filtered: str) -> tuple[str, dict[str, Any]]:
+    """The claim that counts a tenant's running jobs for each candidate, and its plan over the partial index of ready jobs."""
+    claim = (
+        f"UPDATE jobs SET {state} = $1 WHERE id = (SELECT a.id FROM jobs a WHERE a.{state} = $2 AND (SELECT count(*) FROM jobs b "
+        f"WHERE b.payload = a.payload AND b.{state} = $3) < $4 ORDER BY a.run_at LIMIT $5 FOR UPDATE OF a SKIP LOCKED) RETURNING id"
+    )
+    counting = {
+        **plans.scan("Index Only Scan", index="jobs_running_idx", buffers=20_000),
+        "Alias": "b",
+        "Parent Relationship": "SubPlan",
+        "Subplan Name": "SubPlan 1",
+        "Actual Loops": 20_000,
+    }
+    scan = {
+        **plans.scan(
+            index="jobs_head_idx",
+            buffers=40_208,
+            Filter=filtered,
+            **{"Rows Removed by Filter": 20_000},
+        ),
+        "Alias": "a",
+        "Plans": [counting],
+    }
+    return claim, scan
+
+
+@pytest.mark.parametrize("state", ["state", "st"])
+def test_ready_jobs_of_a_tenant_at_its_limit_at_the_head_of_the_right_index(state: str) -> None:
+    claim, scan = of_tenants_at_their_limit(state, f"((a.{state} = 'queued'::text) AND ((SubPlan 1) < 5))")
+    columns = tuple(replace(one, name=state) if one.name == "state" else one for one in build.job_columns())
+    head = build.index(2002, "jobs_head_idx", [5], predicate=f"({state} = 'queued'::text)")
+    running = build.index(2003, "jobs_running_idx", [3], predicate=f"({state} = 'running'::text)")
+    seen = build.observation(
+        statements={"1/10/1": (claim, 120, 120)},
+        of=build.catalog(columns=columns, indexes=(*build.job_indexes()[:1], head, running)),
+        probes=(build.probe(plans=(plans.limited(scan),)),),
+    )
+    assert build.evaluated(consumed.CHECK, seen) == []
+    (finding,) = build.evaluated(CHECK, seen)
+    assert finding.title == (
+        "Each claim of public.jobs reads and refuses 20,000 jobs that are ready but not for it: refused by a subquery"
+    )
+    assert [one.kind for one in finding.remedies] == ["application"]
+    assert "in a state of their own" in finding.remedies[0].title
+
+
+def test_an_index_as_walked_already_is_no_remedy() -> None:
+    plan = plans.limited(
+        plans.scan(
+            index="jobs_head_idx", Filter="(attempts < 5)", buffers=500, **{"Rows Removed by Filter": 20_000}
+        )
+    )
+    asked = build.CLAIM.replace("state = $2 AND run_at <= now()", "state = $2 AND lower(payload::text) = $4")
+    head = build.index(
+        2002, "jobs_head_idx", [5, 1], predicate="((state = 'queued'::text) AND (attempts < 9))"
+    )
+    assert look(plan, claim=asked, indexes=(head,))[0].remedies == ()
+
+
+def test_buffers_of_a_batch_are_compared_job_by_job() -> None:
+    """100 jobs taken by 100 claims read 1,000 buffers each; a plan that read 150 for its 50 jobs read 3 for each."""
+    (finding,) = other_values(1_000, 150, taken=50)
+    assert "reads 1,000 buffers a job, and with payload = 'emails' it would read 3:" in finding.title
+    said = {one.what: one.unit for one in finding.evidence}
+    assert said["claim reads"] == "buffers per job"
+    assert "buffers per job" in said
+    assert "buffers per claim" not in said

@@ -71,6 +71,10 @@ def test_exhausted_by_a_tiny_table() -> None:
         "COMMIT;",
     )
     assert finding.remedies[0].blocks == "reads and writes"
+    assert (
+        "fails while a view or a rule uses the column; such views must be dropped and created again"
+        in finding.remedies[0].risk
+    )
 
 
 @pytest.mark.parametrize(

@@ -209,3 +209,107 @@ def test_a_claim_that_deletes_the_job_leaves_none_behind() -> None:
 
     assert skipped(build.CLAIM) == ["jobs-stuck"]
     assert skipped(deleting) == []
+
+
+WORKERS = 77
+CLAIM_ONLY = (build.CLAIM, 100, 100)
+
+
+def with_workers(
+    *, texts: tuple[str, ...] = (), key: bool = False, column: str = "worker_id", updated: int = 0
+) -> list[Finding]:
+    """Look at 12 jobs claimed 3 h ago among quick ones, beside a table of workers."""
+    keys = (
+        (build.foreign_key("of_worker", build.JOBS, WORKERS, column, parent_name="public.workers"),)
+        if key
+        else ()
+    )
+    columns = tuple(replace(one, name=column) if one.name == "worker_id" else one for one in COLUMNS)
+    used = {f"{number}/10/1": (text, 100, 100) for number, text in enumerate((build.CLAIM, *texts), 1)}
+    counted = (build.counters(), build.counters(WORKERS, updated=updated))
+    seen = build.observation(
+        statements=used,
+        of=build.catalog(
+            columns=columns, foreign_keys=keys, tables=(build.table(), build.table(WORKERS, "workers"))
+        ),
+        first=build.reading(0.0, tables=counted),
+        last=build.reading(build.WINDOW_S, tables=counted),
+        probes=(build.probe(stuck=(claimed(*[3 * HOUR] * 12, *[2.0] * 20),)),),
+    )
+    return build.evaluated(CHECK, seen)
+
+
+BEATS = "UPDATE workers SET heartbeat_at = now() WHERE id = $1"
+
+
+def test_sign_of_life_in_the_table_of_workers() -> None:
+    (finding,) = with_workers(texts=(BEATS,), key=True)
+    assert finding.severity == "notice"
+    assert finding.title == (
+        "12 jobs of public.jobs were claimed long ago, the oldest 3 h ago: look at public.workers.heartbeat_at first, "
+        "which tells whose worker lives"
+    )
+    (remedy,) = finding.remedies
+    assert remedy.sql[0].startswith("SELECT j.id, j.worker_id, j.started_at, w.heartbeat_at\n")
+    assert "LEFT JOIN public.workers AS w ON w.id = j.worker_id" in remedy.sql[0]
+    assert "UPDATE" not in remedy.sql[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "key", "column", "updated"),
+    [
+        ((BEATS,), False, "worker_id", 0),
+        ((BEATS,), False, "locked_by", 0),
+        (("UPDATE job_runners SET last_seen = $1 WHERE id = $2",), False, "runner_id", 0),
+        (("UPDATE app.processes SET last_heartbeat_at = $1 WHERE id = $2",), False, "process_id", 0),
+        (
+            (
+                "INSERT INTO workers (id, heartbeat_at) VALUES ($1, now()) ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()",
+            ),
+            True,
+            "worker_id",
+            0,
+        ),
+        (("UPDATE workers SET updated_at = now() WHERE id = $1",), True, "worker_id", 0),
+        ((), True, "worker_id", 3),
+    ],
+)
+def test_nothing_is_put_back_while_another_table_tells(
+    texts: tuple[str, ...], key: bool, column: str, updated: int
+) -> None:
+    (finding,) = with_workers(texts=texts, key=key, column=column, updated=updated)
+    assert finding.severity == "notice"
+    assert not any("UPDATE" in sql for one in finding.remedies for sql in one.sql)
+
+
+@pytest.mark.parametrize(
+    ("texts", "key", "column"),
+    [
+        ((), True, "worker_id"),
+        (("UPDATE workers SET jobs_done = jobs_done + $1 WHERE id = $2",), False, "worker_id"),
+        (("UPDATE devices SET last_seen = now() WHERE id = $1",), False, "device_id"),
+        (("UPDATE users SET last_seen_at = now() WHERE id = $1",), False, "locked_by"),
+        (("UPDATE users SET last_seen_at = now() WHERE id = $1",), False, "user_id"),
+        (("UPDATE workers SET updated_at = now() WHERE id = $1",), True, "account_id"),
+        ((BEATS.replace("workers", "jobs"),), False, "batch_id"),
+    ],
+)
+def test_tables_that_tell_nothing_of_workers(texts: tuple[str, ...], key: bool, column: str) -> None:
+    (finding,) = with_workers(texts=texts, key=key, column=column)
+    assert finding.severity == "warning"
+    assert "UPDATE public.jobs" in finding.remedies[0].sql[0]
+
+
+def test_heartbeats_of_jobs_in_a_table_that_refers_to_them() -> None:
+    beats = "UPDATE job_beats SET heartbeat_at = now() WHERE job_id = $1"
+    key = build.foreign_key("of_job", WORKERS, build.JOBS, "job_id", child_name="public.job_beats")
+    seen = build.observation(
+        statements={"1/10/1": CLAIM_ONLY, "2/10/1": (beats, 100, 100)},
+        of=build.catalog(
+            columns=COLUMNS, foreign_keys=(key,), tables=(build.table(), build.table(WORKERS, "job_beats"))
+        ),
+        probes=(build.probe(stuck=(claimed(*[3 * HOUR] * 12, *[2.0] * 20),)),),
+    )
+    (finding,) = build.evaluated(CHECK, seen)
+    assert finding.severity == "notice"
+    assert "LEFT JOIN public.job_beats AS w ON w.job_id = j.id" in finding.remedies[0].sql[0]

@@ -12,6 +12,7 @@ from pgqdoctor.check import ACTIVITY, CLAIMED, COUNTERS
 from pgqdoctor.checks.queue_unserved import CHECK
 from pgqdoctor.engine import diagnose
 from pgqdoctor.finding import Finding
+from pgqdoctor.finishing import finished_per_s
 from pgqdoctor.observation import Lack, Observation, Sample, ServedKind, ServedProbe, StateCount, StuckProbe
 from pgqdoctor.sqlread import read_sql
 from pgqdoctor.triage import triage
@@ -22,6 +23,8 @@ HOUR = 3_600.0
 SOON = tuple(place / 100 for place in range(100))
 """Waits of jobs that were taken within a second."""
 PRUNE = "DELETE FROM jobs WHERE state = 'done' AND run_at < now() - interval '1 day'"
+FINISH_BY_UPDATE = "UPDATE jobs SET state = 'done' WHERE id = $1"
+RAISE = "UPDATE jobs SET payload = payload || $1 WHERE state = $2 AND run_at < now() - $3::interval"
 PROMOTE = "UPDATE jobs SET state = 'queued' WHERE state = 'scheduled' AND run_at <= now()"
 
 
@@ -240,7 +243,44 @@ class TestSignsOfLife:
             severity(look(served(), counters={"updated": 5}, statements={"8/10/1": (PROMOTE, 9, 5)}))
             == "critical"
         )
-        assert look(served(), counters={"updated": 6}, statements={"8/10/1": (PROMOTE, 9, 5)}) == []
+        assert look(served(), counters={"updated": 7}, statements={"8/10/1": (PROMOTE, 9, 5)}) == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = 'done' ORDER BY run_at LIMIT 20)",
+            "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE finished_at < $1 LIMIT $2)",
+            "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = $1 ORDER BY finished_at LIMIT $2)",
+            "DELETE FROM jobs WHERE state = $1 AND finished_at < now() - $2::interval",
+        ],
+    )
+    def test_a_cleaner_is_no_worker(self, text: str) -> None:
+        columns = (*build.job_columns(), build.column(90, "finished_at", "timestamp with time zone", "D"))
+        cleaned = seen(
+            served(),
+            counters={"deleted": 220},
+            statements={"7/10/1": (text, 10, 200), "2/10/1": (FINISH_BY_UPDATE, 0, 0)},
+            of=build.catalog(columns=columns),
+        )
+        assert severity(build.evaluated(CHECK, cleaned)) == "critical"
+        assert finished_per_s(build.the_queue(cleaned)) == 0.0
+        (queue,) = triage(cleaned)[1].queues
+        assert queue.state == "stopped"
+
+    def test_changing_jobs_that_wait_is_no_work(self) -> None:
+        raised = seen(served(), counters={"updated": 550}, statements={"7/10/1": (RAISE, 5, 500)})
+        assert severity(build.evaluated(CHECK, raised)) == "critical"
+        (queue,) = triage(raised)[1].queues
+        assert queue.state == "stopped"
+        # A worker that tells how far its job is knows the key.
+        progress = "UPDATE jobs SET payload = $1 WHERE id = $2"
+        assert look(served(), counters={"updated": 5}, statements={"7/10/1": (progress, 5, 5)}) == []
+
+    def test_what_exceeds_the_late_counters_is_work(self) -> None:
+        swept = {"7/10/1": (PRUNE, 10, 200)}
+        # 200 deleted in ten executions: a second's worth and two executions are 60.
+        assert severity(look(served(), counters={"deleted": 260}, statements=swept)) == "critical"
+        assert look(served(), counters={"deleted": 261}, statements=swept) == []
 
     def test_slow_pollers_that_find_nothing(self) -> None:
         (finding,) = look(served(), calls=4)

@@ -132,6 +132,41 @@ SHAPES = {
         ready="status = 'todo' AND run_at <= now()",
         claim="function",
     ),
+    "claimed inside a function whose body is kept as a tree": Shape(
+        setup="""CREATE TABLE jobs (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'todo', run_at timestamptz NOT NULL DEFAULT now());
+                 CREATE FUNCTION fetch_jobs(n int) RETURNS SETOF jobs LANGUAGE sql BEGIN ATOMIC
+                 UPDATE jobs SET status = 'doing' WHERE id IN (SELECT j.id FROM jobs j WHERE j.status = 'todo' AND j.run_at <= now()
+                   ORDER BY j.run_at LIMIT n FOR UPDATE SKIP LOCKED) RETURNING *; END;""",
+        statements=("SELECT * FROM fetch_jobs(2)",),
+        name="public.jobs",
+        state="status",
+        run_at="run_at",
+        ready="status = 'todo' AND run_at <= now()",
+        claim="function",
+    ),
+    "a state whose name and words are unknown": Shape(
+        setup="""CREATE TABLE auftrag (nr bigserial PRIMARY KEY, zustand text NOT NULL DEFAULT 'offen', seit timestamptz NOT NULL DEFAULT now());
+                 CREATE INDEX ON auftrag (seit) WHERE zustand = 'offen';""",
+        statements=(
+            "UPDATE auftrag SET zustand = 'laufend' WHERE nr = (SELECT nr FROM auftrag WHERE zustand = 'offen' ORDER BY seit LIMIT 1 "
+            "FOR UPDATE SKIP LOCKED) RETURNING nr",
+            "UPDATE auftrag SET zustand = 'fertig' WHERE nr = 1",
+        ),
+        name="public.auftrag",
+        state="zustand",
+        ready="zustand = 'offen'",
+    ),
+    "letters for states, locked by a function and written after it": Shape(
+        setup="""CREATE TABLE work (id bigserial PRIMARY KEY, lane text NOT NULL, st char(1) NOT NULL DEFAULT 'N', made timestamptz DEFAULT now());
+                 CREATE FUNCTION take(l text) RETURNS SETOF work LANGUAGE plpgsql AS $$ DECLARE r work; BEGIN
+                 SELECT * INTO r FROM work w WHERE w.lane = l AND w.st = 'N' ORDER BY w.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+                 IF FOUND THEN UPDATE work SET st = 'R' WHERE id = r.id; RETURN NEXT r; END IF; END $$;""",
+        statements=("SELECT * FROM take('mail')",),
+        name="public.work",
+        state="st",
+        ready="st = 'N'",
+        claim="function",
+    ),
 }
 
 INNOCENT = {

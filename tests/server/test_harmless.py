@@ -13,6 +13,8 @@ import psycopg
 import pytest
 
 from pgqdoctor.collect import ObserveOptions, observe
+from pgqdoctor.collecting.catalogs import bare_catalog
+from pgqdoctor.collecting.prober import Prober
 from pgqdoctor.connect import connect, survey
 from pgqdoctor.engine import diagnose
 from pgqdoctor.errors import UNREACHABLE, PgqdoctorError
@@ -139,6 +141,29 @@ def test_nothing_waits_for_a_table_behind_an_exclusive_lock(queue: str) -> None:
     assert [one.name for one in report.queues] == ["public.jobs"]
     assert any("exclusive lock" in one.reason for one in seen.lacks)
     assert not report.crashed
+
+
+def test_a_function_kept_as_a_tree_is_not_written_back_while_its_table_is_locked(queue: str) -> None:
+    with psycopg.connect(queue, autocommit=True) as connection:
+        connection.execute(
+            b"CREATE FUNCTION take() RETURNS bigint LANGUAGE sql BEGIN ATOMIC "
+            b"DELETE FROM jobs WHERE id IN (SELECT j.id FROM jobs j ORDER BY j.id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id; END"
+        )
+    session = connect(queue)
+    prober = Prober(session)
+    try:
+        with psycopg.connect(queue) as holder:
+            holder.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+            assert bare_catalog(prober).functions == ()
+            # The lock may also be taken after it was asked for.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Prober, "locked", lambda self: frozenset())
+                assert bare_catalog(prober).functions == ()
+        (function,) = bare_catalog(prober).functions
+        assert "SKIP LOCKED" in function.body
+        assert not prober.lacks
+    finally:
+        session.close()
 
 
 def test_a_dropped_table_does_not_end_the_report(queue: str) -> None:

@@ -130,7 +130,74 @@ VACUUM ANALYZE;
         ),
     ),
 )
-MORE = (WEEKEND, LATE_IN_THE_WEEK, OUT_OF_USE, SHUT_OUT, DELETED_AT_ONCE, STRICT, REQUEUED)
+SETTLED = Incident(
+    name="settled-by-key-by-whoever-added-it",
+    setup="""
+CREATE TABLE job (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, state text NOT NULL DEFAULT 'pending',
+    attempts int NOT NULL DEFAULT 0, locked_at timestamptz, created_at timestamptz NOT NULL DEFAULT now());
+CREATE INDEX ON job (created_at) WHERE state = 'pending';
+INSERT INTO job (state, created_at) SELECT CASE WHEN g % 50 = 0 THEN 'pending' ELSE 'sent' END, now() - g * interval '1 min'
+    FROM generate_series(1, 15000) g;
+VACUUM ANALYZE job;
+""",
+    clients=(
+        client(
+            "INSERT INTO job DEFAULT VALUES RETURNING id \\gset\n"
+            "UPDATE job SET state = 'sent', attempts = attempts + 1 WHERE id = :id;",
+            connections=1,
+            name="api",
+        ),
+    ),
+)
+TURNS = Incident(
+    name="between-two-turns-of-a-batch",
+    # A batch comes every two minutes and takes all there are; the next is due in half a minute.
+    setup=TABLE
+    + """
+INSERT INTO job (state, run_at, started_at, finished_at) SELECT 'done', t, turn, turn + interval '1 s'
+    FROM (SELECT now() - interval '90 s' - g * interval '50 ms' AS t, now() - interval '90 s' - (g / 2400) * interval '2 min' AS turn
+        FROM generate_series(12000, 1, -1) g) made;
+INSERT INTO job (run_at) SELECT now() - interval '90 s' + g * interval '50 ms' FROM generate_series(1, 1800) g;
+"""
+    + ONCE,
+    clients=(client("INSERT INTO job DEFAULT VALUES;", connections=1, name="api"),),
+)
+CLEANED = Incident(
+    name="workers-gone-while-old-jobs-are-cleared-away-and-priorities-grow",
+    setup=TABLE.replace("queue text", "priority int NOT NULL DEFAULT 0, queue text")
+    + KEPT.replace("now() - g", "now() - interval '20 min' - g")
+    + "INSERT INTO job (run_at) SELECT now() - g * interval '5 s' FROM generate_series(240, 1, -1) g;"
+    + ONCE,
+    clients=(
+        client("INSERT INTO job DEFAULT VALUES;", connections=1, rate=2, name="api"),
+        client(
+            "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state = 'done' ORDER BY finished_at LIMIT 20);",
+            connections=1,
+            rate=2,
+            name="cleaner",
+        ),
+        client(
+            "UPDATE job SET priority = priority + 1 WHERE state = 'ready' AND run_at < now() - interval '1 min';",
+            connections=1,
+            rate=1,
+            name="scheduler",
+        ),
+    ),
+    expected={"queue-unserved": ("Nobody takes jobs from public.job",)},
+    allowed=frozenset({"backlog-growing"}),
+)
+MORE = (
+    WEEKEND,
+    LATE_IN_THE_WEEK,
+    OUT_OF_USE,
+    SHUT_OUT,
+    DELETED_AT_ONCE,
+    STRICT,
+    REQUEUED,
+    SETTLED,
+    TURNS,
+    CLEANED,
+)
 
 
 @pytest.mark.parametrize("incident", MORE, ids=lambda one: one.name)

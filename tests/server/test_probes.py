@@ -27,7 +27,7 @@ PROBES: dict[str, tuple[type, Mapping[str, object] | None]] = {
     "indexes": (rows.IndexRow, {"oids": OIDS, "locked": []}),
     "foreign_keys": (rows.ForeignKeyRow, {"oids": OIDS}),
     "triggers": (rows.TriggerRow, {"oids": OIDS}),
-    "functions": (rows.FunctionRow, {"limit": 100}),
+    "functions": (rows.FunctionRow, {"limit": 100, "locked": OIDS, "trees": True}),
     "table_counters": (rows.TableCounterRow, {"oids": OIDS}),
     "index_counters": (rows.IndexCounterRow, {"oids": [2662]}),
     "slru": (rows.SlruRow, None),

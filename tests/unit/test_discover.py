@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgqdoctor.discovery.seen import SeenText
+from pgqdoctor.discovery.columns import roles_of
+from pgqdoctor.discovery.moved import moved_columns
 from pgqdoctor.discovery.signs import Signs
 from pgqdoctor.discovery.states import states_of
 from pgqdoctor.frameworks import signature_of
@@ -13,7 +14,7 @@ from pgqdoctor.names import columns_used
 from pgqdoctor.observation import ColumnRoles
 from pgqdoctor.planning import literal_for
 from pgqdoctor.readiness import Readiness, in_utc, own_conditions
-from pgqdoctor.rows import ColumnRow
+from pgqdoctor.rows import ColumnRow, IndexRow
 from pgqdoctor.sqlfacts import Claim
 from pgqdoctor.sqlparameters import argument_types, parameters_of, variables_as_parameters
 from pgqdoctor.sqlread import read_sql
@@ -316,6 +317,104 @@ def test_jobs_whose_lease_ran_out_are_claimed_again_and_not_ready(
         [claim],
         Signs(),
         (),
-        [(SeenText(key="1/1", text=text, weight=1, source="option"), statement, claim)],
+        [(statement, claim)],
     )
     assert found.ready == ready
+
+
+def guarding(where: str) -> IndexRow:
+    """Return a partial index."""
+    return IndexRow(
+        oid=9,
+        table=1,
+        schema="public",
+        name="jobs_claim",
+        method="btree",
+        unique=False,
+        primary=False,
+        constraint=None,
+        valid=True,
+        key_columns=(9,),
+        included_columns=(),
+        has_predicate=True,
+        has_expressions=False,
+        predicate=where,
+        definition=None,
+        expressions=None,
+        pages=1,
+        rows=1.0,
+        replica_identity=False,
+        descending=(False,),
+    )
+
+
+UNNAMED = (
+    column("id", "bigint", "N"),
+    column("zustand", "text", "S", number=2),
+    column("mode", "text", "S", number=3),
+    column("queue", "text", "S", number=4),
+    column("stage", "text", "S", number=5),
+    column("attempts", "integer", "N", number=6),
+    column("version", "integer", "N", number=7),
+    column("locked_at", ZONED, "D", number=8, not_null=False),
+    column("seit", ZONED, "D", number=9, default_expression="now()"),
+    column("angefasst", ZONED, "D", number=10, default_expression="now()"),
+)
+
+
+def roles_by(*texts: str, indexes: tuple[IndexRow, ...] = ()) -> ColumnRoles:
+    """Return the roles that statements tell of a table whose names tell nothing."""
+    statements = [one for text in texts for one in read_sql(text).statements]
+    claims = [(one, own_conditions(claim)) for one in statements for claim in one.claims]
+    moved = moved_columns(UNNAMED, ("id",), claims, statements)
+    return roles_of(UNNAMED, indexes, [claim for _, claim in claims], (), moved)
+
+
+def claiming(where: str, sets: str) -> str:
+    found = f"SELECT id FROM jobs WHERE {where} ORDER BY seit LIMIT $9 FOR UPDATE SKIP LOCKED"
+    return f"UPDATE jobs SET {sets} WHERE id = ({found}) RETURNING id" if sets else found
+
+
+@pytest.mark.parametrize(
+    ("texts", "state"),
+    [
+        ((claiming("zustand = $1", "zustand = $2"),), "zustand"),
+        ((claiming("zustand = 'offen'", "zustand = 'laufend'"),), "zustand"),
+        ((claiming("zustand IN ($1, $2)", "zustand = $3, attempts = attempts + $4"),), "zustand"),
+        ((claiming("queue = $1 AND zustand = $2", "queue = $3, zustand = $4"),), "zustand"),
+        ((claiming("stage = $1 AND zustand = $2", "zustand = $3"),), "zustand"),
+        ((claiming("stage = $1 AND zustand = $2", "zustand = $3, stage = $4"),), "stage"),
+        ((claiming("zustand = $1", ""), "UPDATE jobs SET zustand = $1 WHERE id = $2"), "zustand"),
+        ((claiming("locked_at IS NULL AND zustand = $1", "locked_at = now(), zustand = $2"),), "zustand"),
+        ((claiming("mode = $1 AND zustand = $2", "mode = $1, zustand = $3"),), "zustand"),
+        # What is compared and set without being a state.
+        ((claiming("zustand = $1", ""),), None),
+        ((claiming("zustand = 'eilig'", "zustand = 'eilig', attempts = $2"),), None),
+        ((claiming("attempts = $1", "attempts = $2"),), None),
+        ((claiming("version = $1", "version = $2"),), None),
+        ((claiming("queue = $1", ""), "UPDATE jobs SET queue = $1 WHERE id = $2"), None),
+        ((claiming("locked_at IS NULL AND zustand = $1", "locked_at = now()"),), "locked_at"),
+        ((claiming("stage = $1", ""), "UPDATE jobs SET zustand = $1 WHERE id = $2"), "stage"),
+        ((claiming("zustand = $1", ""), "UPDATE runs SET zustand = $1 WHERE id = $2"), None),
+    ],
+)
+def test_what_the_claim_moves_on_is_the_state_whatever_its_name(
+    texts: tuple[str, ...], state: str | None
+) -> None:
+    assert roles_by(*texts).state == state
+
+
+@pytest.mark.parametrize("name", ["mode", "zustand"])
+def test_a_partial_index_chooses_among_columns_that_are_moved_on(name: str) -> None:
+    text = claiming("mode = $1 AND zustand = $2", "mode = $3, zustand = $4")
+    assert roles_by(text, indexes=(guarding(f"({name} = 'x'::text)"),)).state == name
+
+
+def test_the_time_that_claims_order_by_and_nobody_changes_is_when_a_job_was_made() -> None:
+    ordered = claiming("zustand = $1", "zustand = $2")
+    assert roles_by(ordered).created_at == "seit"
+    unordered = ordered.replace("ORDER BY seit ", "")
+    assert roles_by(unordered).created_at is None
+    assert roles_by(unordered.replace("$2", "$2, angefasst = now()", 1)).created_at == "seit"
+    assert roles_by(ordered.replace("$2", "$2, seit = now()", 1)).created_at == "angefasst"
+    assert roles_by(ordered.replace("BY seit", "BY seit DESC")).created_at is None
