@@ -41,8 +41,10 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
     if not taken.known or taken.jobs < limits.jobs or probe is None or seen.seconds <= 0:
         return
     running = [one for one in queue.claims if one.seen.calls]
-    # A claim that changes the row counts as a change also where it is rolled back.
+    # A claim that changes the row counts as a change also where it is rolled back, and one with NOWAIT fails by itself.
     if not running or any(one.seen.statement.writes for one in running) or queue.function_claims:
+        return
+    if any(one.claim.lock is not None and one.claim.lock.wait == "nowait" for one in running):
         return
     changed = churn.updated + churn.deleted
     failed = seen.last.database.rollbacks - seen.first.database.rollbacks
@@ -105,6 +107,7 @@ CHECK = Check(
     look_alikes=(
         "long jobs: their claims are few, and they have not been finished yet",
         "a connection pool that rolls back after every read, also after a claim that finds nothing",
+        "claims with NOWAIT that fail by themselves: claim-not-skip-locked tells",
         "workers that pass over jobs that are not theirs, while jobs are finished",
     ),
 )

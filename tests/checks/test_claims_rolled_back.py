@@ -71,5 +71,9 @@ def test_a_pool_that_rolls_back_after_claims_that_find_nothing() -> None:
     assert look(calls=5_000, rows=3, failed=5_000) == []
 
 
+def test_claims_that_fail_by_themselves() -> None:
+    assert look(claim=LOCK.replace("SKIP LOCKED", "NOWAIT")) == []
+
+
 def test_a_claim_that_marks_the_row_is_told_by_others() -> None:
     assert look(claim=build.CLAIM, rows=100, failed=100) == []
