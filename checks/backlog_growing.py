@@ -22,7 +22,6 @@ from pgqdoctor.check import COUNTERS, ROWS, STATEMENTS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
-from pgqdoctor.serving import waited_as_long
 from pgqdoctor.words import count, duration, percent, rate
 
 
@@ -167,7 +166,7 @@ def _between_turns(queue: Queue, taken: int, limits: Limits) -> bool:
         and bool(late)
         and all(
             one.jobs >= limits.known_jobs
-            and waited_as_long(one, (one.waiting_s or 0.0) / limits.longer) > limits.unusual
+            and one.waited_as_long((one.waiting_s or 0.0) / limits.longer) > limits.unusual
             for one in late
         )
     )
@@ -277,7 +276,7 @@ def _taken(queue: Queue) -> int:
         for one, _ in queue.writes("update")
         if not upkeep.may_leave_ready(queue.identity, one.statement, queue.is_this)
     ]
-    clearing = [one for one, _ in queue.writes("delete") if finishing.clears(queue, one)]
+    clearing = [one for one, _ in queue.writes("delete") if finishing.clears(queue, one.statement)]
     return finishing.beyond(queue, "update", harmless) + finishing.beyond(queue, "delete", clearing)
 
 

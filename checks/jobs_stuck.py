@@ -16,8 +16,8 @@ from typing import Annotated, Final
 
 from pgqdoctor import claiming, remedy
 from pgqdoctor.check import CLAIMED, ROWS, Check
-from pgqdoctor.discovery.columns import HEARTBEAT
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
+from pgqdoctor.lifesigns import HEARTBEAT
 from pgqdoctor.names import same_table
 from pgqdoctor.observation import Observation, StuckProbe
 from pgqdoctor.predicates import flat

@@ -18,13 +18,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from pgqdoctor import claiming, finishing, remedy, taking
+from pgqdoctor import claiming, finishing, remedy, taking, upkeep
 from pgqdoctor.check import ACTIVITY, CLAIMED, COUNTERS, ROWS, Check
 from pgqdoctor.finding import Evidence, Finding, Remedy, Severity
 from pgqdoctor.lookalikes import names_work
 from pgqdoctor.observation import Observation, ServedKind, ServedProbe
 from pgqdoctor.queue import Queue
-from pgqdoctor.serving import waited_as_long
 from pgqdoctor.sqlrewrite import quote_ident
 from pgqdoctor.words import count, duration, percent, plural, shortened
 
@@ -154,6 +153,8 @@ def _at_work(queue: Queue) -> bool:
         one.statement is not None
         and (one.statement.claims or any(write.kind != "insert" for write in one.statement.writes))
         and one.session.wait_type != "Lock"
+        and not finishing.clears(queue, one.statement)
+        and not upkeep.ages(queue.identity, one.statement, queue.is_this)
         for one in queue.sessions
     )
 
@@ -189,8 +190,9 @@ def _reserves(
         yield "its workers hold their jobs by advisory locks, so that jobs at work look ready"
     if any(lack.what == ACTIVITY for lack in seen.lacks):
         yield "the sessions of other roles, workers among them, cannot be seen"
-    if queue.sessions:
-        yield f"{plural(len({one.session.pid for one in queue.sessions}), 'session')} at its statements waited for a lock"
+    waiting = {one.session.pid for one in queue.sessions if one.session.wait_type == "Lock"}
+    if waiting:
+        yield f"{plural(len(waiting), 'session')} at its statements waited for a lock"
 
 
 def _may_wait_for_people(queue: Queue) -> bool:
@@ -268,14 +270,14 @@ def _most(durations: tuple[float, ...]) -> float:
 
 def _is_usual(seconds: float, kind: ServedKind, limits: Limits) -> bool:
     """Tell whether jobs of this kind often wait as long as the oldest does now."""
-    return kind.jobs >= limits.known_jobs and waited_as_long(kind, seconds) > limits.unusual
+    return kind.jobs >= limits.known_jobs and kind.waited_as_long(seconds) > limits.unusual
 
 
 def _history(seconds: float, kind: ServedKind, limits: Limits) -> str:
     """Say how soon jobs were taken before, "" where they often waited long or too little is known."""
     if kind.jobs < limits.known_jobs or kind.span_s < limits.known_span * seconds:
         return ""
-    if waited_as_long(kind, seconds / limits.longer) > limits.unusual:
+    if kind.waited_as_long(seconds / limits.longer) > limits.unusual:
         return ""
     return (
         f"{percent(1 - limits.unusual)} of {count(kind.jobs)} earlier jobs, enqueued over {duration(kind.span_s)}, "

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pgqdoctor import upkeep
 from pgqdoctor.forecast import COUNTERS_LATE_S
 from pgqdoctor.queue import Queue
+from pgqdoctor.sqlfacts import Statement
 from pgqdoctor.sqlwords import purpose
 from pgqdoctor.statements import SeenStatement
 
@@ -29,7 +30,7 @@ def finished_per_s(queue: Queue) -> float | None:
     updates = [one for one in _updating(queue) if _finishes(queue, one)]
     updated = sum(one.rows for one in updates)
     deletes = {one.key: one for one, _ in queue.writes("delete")}.values()
-    clearing = [one for one in deletes if clears(queue, one)]
+    clearing = [one for one in deletes if clears(queue, one.statement)]
     deleted = beyond(queue, "delete", clearing)
     # An update that was seen once, but not in this window, is not how jobs finish now.
     if updated or (updates and not deleted):
@@ -39,10 +40,10 @@ def finished_per_s(queue: Queue) -> float | None:
     return None
 
 
-def clears(queue: Queue, seen: SeenStatement) -> bool:
+def clears(queue: Queue, statement: Statement) -> bool:
     """Tell whether a statement of the queue deletes jobs that are over, and takes none."""
-    return upkeep.clears(queue.identity, seen.statement, queue.is_this) and not any(
-        one.seen.key == seen.key for one in queue.claims
+    return upkeep.clears(queue.identity, statement, queue.is_this) and not any(
+        one.seen.statement == statement for one in queue.claims
     )
 
 
@@ -74,7 +75,7 @@ def _others(queue: Queue, kind: str, sweeps: bool) -> Iterator[SeenStatement]:
     for one, write in queue.writes(kind):
         sweep = not one.statement.claims and not write.by_key_only
         ages = kind == "update" and upkeep.ages(queue.identity, one.statement, queue.is_this)
-        if ages or (sweep and not sweeps) or (kind == "delete" and clears(queue, one)):
+        if ages or (sweep and not sweeps) or (kind == "delete" and clears(queue, one.statement)):
             yield one
 
 

@@ -328,6 +328,10 @@ class ServedKind:
     newest_s: float | None = None
     again: int = 0
 
+    def waited_as_long(self, seconds: float) -> float:
+        """Return the ratio of the earlier jobs that waited at least so long, 0.0 where none is known."""
+        return sum(1 for one in self.waits_s if one >= seconds) / max(len(self.waits_s), 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedProbe:

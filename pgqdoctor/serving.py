@@ -180,11 +180,6 @@ def kind_column(columns: Iterable[ColumnRow]) -> str | None:
     return next((name for name in KINDS if name in known), None)
 
 
-def waited_as_long(kind: ServedKind, seconds: float) -> float:
-    """Return the ratio of the earlier jobs that waited at least so long, 0.0 where none is known."""
-    return sum(1 for one in kind.waits_s if one >= seconds) / max(len(kind.waits_s), 1)
-
-
 def thinned(ages: list[float], most: int = MOST_KEPT) -> tuple[float, ...]:
     """Keep a long sorted list short: both ends and evenly spaced ranks between."""
     if len(ages) <= most:

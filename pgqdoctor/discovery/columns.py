@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pgqdoctor.discovery.moved import Moved
+from pgqdoctor.lifesigns import HEARTBEAT
 from pgqdoctor.observation import ColumnRoles
 from pgqdoctor.predicates import flat, predicate_conditions
 from pgqdoctor.rows import ColumnRow, IndexRow
@@ -22,7 +23,6 @@ _RUN_AT = re.compile(
 _LEASE = re.compile(
     r"(lease|lock(ed)?_?until|lock_?expires|expire[sd]?(_at|_on)?|visible_until|deadline|reserved_until|invisible_until|timeout_at)"
 )
-HEARTBEAT = re.compile(r"(heart_?beat|last_?seen|last_?alive|pinged|touched|keep_?alive)")
 CLAIMED = re.compile(
     r"(claimed|locked|started|picked|attempted|taken|reserved|dequeued|fetched|processing_?at|acquired|begun|executing)(_?(at|on|time))?$"
 )

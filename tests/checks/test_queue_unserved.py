@@ -292,6 +292,11 @@ class TestSignsOfLife:
         samples = tuple(Sample(at=float(at), sessions=(one,)) for at in range(10))
         assert look(served(), samples=samples, texts=(build.CLAIM,)) == []
 
+    @pytest.mark.parametrize("text", [PRUNE, RAISE.replace("$1", "'{}'").replace("$2", "'queued'")])
+    def test_a_session_that_clears_away_or_changes_what_waits(self, text: str) -> None:
+        samples = (Sample(at=1.0, sessions=(build.sampled(31, 0, state="active"),)),)
+        assert severity(look(served(), samples=samples, texts=(text,))) == "critical"
+
     def test_sessions_that_wait_for_a_lock_make_it_a_notice(self) -> None:
         one = build.sampled(31, 0, wait_type="Lock", wait_event="relation")
         samples = tuple(Sample(at=float(at), sessions=(one,)) for at in range(10))

@@ -152,7 +152,7 @@ def test_where_the_root_has_to_wait_the_next_story_has_the_first_command() -> No
     ended = finding("vacuum-horizon-held", "warning", remedies=held().remedies)
     told = build_triage(build.observation(), build_report(build.observation(), (waits, ended), (), ()), None)
     assert told.root is not None and told.root.check == "claim-sorts-backlog"
-    assert [(one.when, one.check) for one in told.steps][0] == ("first", "vacuum-horizon-held")
+    assert (told.steps[0].when, told.steps[0].check) == ("first", "vacuum-horizon-held")
     alone = build_triage(build.observation(), build_report(build.observation(), (waits,), (), ()), None)
     assert alone.steps == ()
 
