@@ -113,7 +113,7 @@ def _jobs_per_claim(queue: Queue) -> float:
     """Return how many jobs a claim takes on average: as many share what it reads in vain; 1.0 where each takes one or none."""
     seen = claiming.statements_of(queue.claims)
     calls = sum(one.calls for one in seen)
-    return sum(max(one.calls, one.rows) for one in seen) / calls if calls else 1.0
+    return sum(one.turns for one in seen) / calls if calls else 1.0
 
 
 def _target(table: TableRow) -> str:

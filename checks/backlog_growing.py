@@ -165,8 +165,9 @@ def _between_turns(queue: Queue, taken: int, limits: Limits) -> bool:
         taken <= 0
         and bool(late)
         and all(
-            one.jobs >= limits.known_jobs
-            and one.waited_as_long((one.waiting_s or 0.0) / limits.longer) > limits.unusual
+            one.often_waited(
+                (one.waiting_s or 0.0) / limits.longer, of_jobs=limits.known_jobs, unusual=limits.unusual
+            )
             for one in late
         )
     )

@@ -51,7 +51,7 @@ def evaluate(seen: Observation, queue: Queue, limits: Limits) -> Iterator[Findin
         return
     per_call = claim.seen.blocks / claim.seen.calls
     # A claim of many jobs also writes as many rows, which EXPLAIN does not show.
-    per_job = claim.seen.blocks / max(claim.seen.calls, claim.seen.rows)
+    per_job = claim.seen.blocks / claim.seen.turns
     if per_job < limits.buffers:
         return
     cast = _cast(queue, claim)

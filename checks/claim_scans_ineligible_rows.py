@@ -75,7 +75,7 @@ def _of_other_values(queue: Queue, limits: Limits) -> Iterator[Finding]:
     plan, claim = queue.plan, claiming.busiest(queue.claims)
     if plan is None or not plan.facts.measured or claim is None or not claim.seen.calls:
         return
-    buffers = claim.seen.blocks / max(claim.seen.calls, claim.seen.rows)
+    buffers = claim.seen.blocks / claim.seen.turns
     planned = plan.facts.buffers_per_row or 0.0
     each = " a job" if claim.seen.rows > claim.seen.calls or claiming.takes_many(plan) else ""
     narrowing = _narrowing(queue, claim, plan)

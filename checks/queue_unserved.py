@@ -270,7 +270,7 @@ def _most(durations: tuple[float, ...]) -> float:
 
 def _is_usual(seconds: float, kind: ServedKind, limits: Limits) -> bool:
     """Tell whether jobs of this kind often wait as long as the oldest does now."""
-    return kind.jobs >= limits.known_jobs and kind.waited_as_long(seconds) > limits.unusual
+    return kind.often_waited(seconds, of_jobs=limits.known_jobs, unusual=limits.unusual)
 
 
 def _history(seconds: float, kind: ServedKind, limits: Limits) -> str:

@@ -11,6 +11,7 @@ from pgqdoctor import whatif
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.report import Report, ReportedFinding
+from pgqdoctor.sampled import sampled
 from pgqdoctor.story import FELT_BUFFERS
 from pgqdoctor.waits import Group, group_of
 from pgqdoctor.words import count, plural
@@ -159,10 +160,9 @@ def _no_more(
 
 def _wait_there(seen: Observation, groups: tuple[Group, ...]) -> bool:
     """Tell whether the samples show that sessions wait at such a lock."""
-    at = [group_of(one) for sample in seen.samples for one in sample.sessions]
-    active = sum(one is not None for one in at)
-    waiting = sum(one in groups for one in at)
-    return waiting >= _LEAST_SAMPLES and waiting >= _LEAST_SHARE * active
+    told = sampled(seen)
+    waiting = sum(len(at) for at in told.active_at.values() if group_of(at[0]) in groups)
+    return waiting >= _LEAST_SAMPLES and waiting >= _LEAST_SHARE * told.active
 
 
 def _number(finding: ReportedFinding, what: str) -> float | None:

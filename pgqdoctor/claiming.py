@@ -535,7 +535,7 @@ def mean_buffers(queue: Queue, least_calls: int) -> float | None:
     calls = sum(one.calls for one in seen)
     if calls < max(least_calls, 1):
         return None
-    return sum(one.blocks for one in seen) / sum(max(one.calls, one.rows) for one in seen)
+    return sum(one.blocks for one in seen) / sum(one.turns for one in seen)
 
 
 def filter_columns(queue: Queue, facts: ClaimPlanFacts) -> tuple[str, ...]:

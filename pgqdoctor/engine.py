@@ -49,12 +49,13 @@ def diagnose(
         for queue in targets:
             if queue is not None and not check.applies(queue):
                 continue
+            name = queue.name if queue is not None else None
             lack = _lack(seen, check, queue)
             if lack is not None:
                 skipped.append(
                     Skipped(
                         check=check.id,
-                        queue=queue.name if queue is not None else None,
+                        queue=name,
                         reason=lack.reason,
                         grant=lack.grant,
                     )
@@ -69,7 +70,6 @@ def diagnose(
                 continue
             findings.extend(one for one in found if one.key not in ignore)
             if unjudged is not None:
-                name = queue.name if queue is not None else None
                 skipped.append(Skipped(check=check.id, queue=name, reason=unjudged, grant=None))
     ordered = link_and_order(seen, queues, tuple(findings))
     report = build_report(seen, ordered, tuple(skipped), tuple(crashed), queues)

@@ -332,6 +332,10 @@ class ServedKind:
         """Return the ratio of the earlier jobs that waited at least so long, 0.0 where none is known."""
         return sum(1 for one in self.waits_s if one >= seconds) / max(len(self.waits_s), 1)
 
+    def often_waited(self, seconds: float, *, of_jobs: int, unusual: float) -> bool:
+        """Tell whether more than the ratio ``unusual`` of at least ``of_jobs`` earlier jobs waited as long."""
+        return self.jobs >= of_jobs and self.waited_as_long(seconds) > unusual
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedProbe:

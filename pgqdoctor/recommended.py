@@ -16,7 +16,7 @@ from pgqdoctor.finding import Finding, Remedy
 from pgqdoctor.observation import Observation
 from pgqdoctor.queue import Queue
 from pgqdoctor.report import Report
-from pgqdoctor.sqlremedy import BuiltIndex, built_index
+from pgqdoctor.sqlremedy import BuiltIndex, built_index, index_keys
 from pgqdoctor.trianglefacts import Recommendation, Triangle
 from pgqdoctor.words import shortened
 
@@ -72,8 +72,8 @@ def _asked_for(queue: Queue, triangle: Triangle, findings: Sequence[Finding]) ->
         if one.queue != queue.name:
             continue
         for remedy in one.remedies:
-            built = _index_of(queue, remedy)
-            if built is None:
+            building = next((sql for sql in remedy.sql if _on_queue(queue, built_index(sql))), None)
+            if building is None:
                 continue
             reason = one.title.rstrip(".")
             return replace(
@@ -86,7 +86,7 @@ def _asked_for(queue: Queue, triangle: Triangle, findings: Sequence[Finding]) ->
                     asked_by=(one.key,),
                 ),
                 knobs=tuple(
-                    replace(knob, computed=_keys(built), verdict="change", reason=reason)
+                    replace(knob, computed=index_keys(building), verdict="change", reason=reason)
                     if knob.name == "claim index"
                     else knob
                     for knob in triangle.knobs
@@ -95,19 +95,9 @@ def _asked_for(queue: Queue, triangle: Triangle, findings: Sequence[Finding]) ->
     return triangle
 
 
-def _keys(index: BuiltIndex) -> str:
-    where = f" WHERE {index.predicate}" if index.predicate is not None else ""
-    return f"({', '.join(index.columns)}){where}"
-
-
-def _index_of(queue: Queue, remedy: Remedy) -> BuiltIndex | None:
-    """The index on the queue's own table that a remedy builds, None for none."""
-    made = next((made for sql in remedy.sql if (made := built_index(sql)) is not None), None)
-    return (
-        made
-        if made is not None and made.table == queue.table.name and made.schema == queue.table.schema
-        else None
-    )
+def _on_queue(queue: Queue, made: BuiltIndex | None) -> bool:
+    """Tell whether an index is built on the queue's own table."""
+    return made is not None and (made.schema, made.table) == (queue.table.schema, queue.table.name)
 
 
 def _in_its_turn(

@@ -38,9 +38,6 @@ class BuiltIndex:
     schema: str | None
     table: str
     name: str
-    columns: tuple[str, ...]
-    """Its keys as they are written."""
-    predicate: str | None
     repeatable: bool
     """True where it says IF NOT EXISTS already."""
 
@@ -48,7 +45,6 @@ class BuiltIndex:
 def built_index(statement: str) -> BuiltIndex | None:
     """Return the index that a statement builds concurrently, None for any other statement."""
     from pglast import ast
-    from pglast.stream import RawStream
 
     for node in parsed((statement,)):
         if isinstance(node, ast.IndexStmt) and node.concurrent and node.idxname:
@@ -57,11 +53,22 @@ def built_index(statement: str) -> BuiltIndex | None:
                 schema=relation.schemaname,
                 table=relation.relname,
                 name=node.idxname,
-                columns=tuple(RawStream()(key) for key in node.indexParams or ()),
-                predicate=RawStream()(node.whereClause) if node.whereClause is not None else None,
                 repeatable=bool(node.if_not_exists),
             )
     return None
+
+
+def index_keys(statement: str) -> str:
+    """Return the keys of the index that a CREATE INDEX builds and its predicate, as "(run_at, id) WHERE state = 'ready'"."""
+    from pglast import ast
+    from pglast.stream import RawStream
+
+    for node in parsed((statement,)):
+        if isinstance(node, ast.IndexStmt):
+            keys = ", ".join(RawStream()(key) for key in node.indexParams or ())
+            where = f" WHERE {RawStream()(node.whereClause)}" if node.whereClause is not None else ""
+            return f"({keys}){where}"
+    return ""
 
 
 def dropped_index(statement: str) -> str | None:

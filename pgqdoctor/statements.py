@@ -51,6 +51,11 @@ class SeenStatement:
         """True where it ran during the window."""
         return self.calls > 0 or self.samples > 0
 
+    @property
+    def turns(self) -> int:
+        """Executions, each row of one that returned or changed several counting for itself: what a claim of many jobs is shared by."""
+        return max(self.calls, self.rows)
+
 
 class WaitingSession(NamedTuple):
     """One sampled session that was at a statement of the queue; a tuple, as there may be tens of thousands in a window."""

@@ -306,6 +306,11 @@ class DoctorApp(App[None]):
         """Seconds since the latest data came."""
         return self.clock() - self._received
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the server was last heard of, shown or not."""
+        return self.clock() - self._heard
+
     def _stale(self) -> str:
         if self.snapshot is None or not self.feed.live or not self.snapshot.newest:
             return ""
@@ -315,8 +320,7 @@ class DoctorApp(App[None]):
     @property
     def _late(self) -> bool:
         """True where nothing came for three intervals and the seconds that one poll may take."""
-        silent_s = self.clock() - self._heard
-        return self.feed.live and self.snapshot is not None and silent_s > 3 * self.interval_s + POLL_S
+        return self.feed.live and self.snapshot is not None and self.silent_s > 3 * self.interval_s + POLL_S
 
     def _show_status(self) -> None:
         if self._quit or not self.is_running:
@@ -347,10 +351,7 @@ class DoctorApp(App[None]):
         reason = one_line(self.link.reason)
         if self.link.kind == "connected":
             if self._late:
-                return (
-                    f"no answer from the server for {short.seconds(round(self.clock() - self._heard))}",
-                    True,
-                )
+                return f"no answer from the server for {short.seconds(round(self.silent_s))}", True
             where = self.snapshot.shown.head.server if self.snapshot is not None else "connected"
             if self._cost is not None and self._cost.slow:
                 took = short.seconds(self._cost.reading_s)
@@ -531,8 +532,8 @@ class DoctorApp(App[None]):
                 "No signal is sent from a moment that has passed: > leads back to now.", severity="warning"
             )
             return
-        if self._stale():
-            self.notify(f"No signal is sent on old data: {self._stale().lower()}.", severity="warning")
+        if stale := self._stale():
+            self.notify(f"No signal is sent on old data: {stale.lower()}.", severity="warning")
             return
         target = pane.target
         if target is None:
